@@ -247,23 +247,26 @@ enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launc
  * f, g, o. state [N, 2H]: h then c; the task reads it before the first step and writes it after the
  * last one. saved [N, T, 6H] is for the backward half, whose first task replaces it by the gates'
  * gradients: dstate [N, 2H] goes from the state's gradient after the last step to that before the
- * first. */
+ * first. time: a set of enum sl__time (codelets/kernels/recurrent.h). With SL__TIME_BOTH param has
+ * the parameters of both directions, one after the other, and each row of y, state and saved has
+ * the forward direction's part, then the backward one's. With SL__TIME_LAST y is [N, H] or [N, 2H].
+ */
 enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
                                 struct sl__tensor *x, struct sl__tensor *param,
                                 struct sl__tensor *state, struct sl__tensor *y,
-                                struct sl__tensor *saved);
+                                struct sl__tensor *saved, int time);
 enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *param, struct sl__tensor *saved,
                                        struct sl__tensor *dy, struct sl__tensor *dstate,
-                                       int64_t features);
+                                       int64_t features, int time);
 /* dx (+)= dgates W_ih; dgates is saved after lstm_backward_gates */
 enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct sl__launch *l,
                                       struct sl__tensor *dgates, struct sl__tensor *param,
-                                      struct sl__tensor *dx);
+                                      struct sl__tensor *dx, int time);
 /* grad (+)= [dgates^T x, dgates^T (h of the step before), column sums twice] */
 enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                         struct sl__tensor *x, struct sl__tensor *dgates,
-                                        struct sl__tensor *grad);
+                                        struct sl__tensor *grad, int time);
 
 /* GRU over T time steps, as torch.nn.GRU, in the same four parts: param weight_ih [3H, I],
  * weight_hh [3H, H], bias_ih [3H], bias_hh [3H], the gates in the order r, z, n; state [N, H];
@@ -271,17 +274,17 @@ enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct
 enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__launch *l,
                                struct sl__tensor *x, struct sl__tensor *param,
                                struct sl__tensor *state, struct sl__tensor *y,
-                               struct sl__tensor *saved);
+                               struct sl__tensor *saved, int time);
 enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct sl__launch *l,
                                       struct sl__tensor *param, struct sl__tensor *saved,
                                       struct sl__tensor *dy, struct sl__tensor *dstate,
-                                      int64_t features);
+                                      int64_t features, int time);
 enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *dgates, struct sl__tensor *param,
-                                     struct sl__tensor *dx);
+                                     struct sl__tensor *dx, int time);
 enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *x, struct sl__tensor *dgates,
-                                       struct sl__tensor *grad);
+                                       struct sl__tensor *grad, int time);
 
 /* y = a + b, or relu(a + b) */
 enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl__tensor *a,

@@ -2,19 +2,28 @@
  * reset gate multiplies the state's product, bias included. Organised as codelets/lstm.c. */
 #include "codelets/gru.h"
 
+#include <string.h>
+
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
 
+/* The parts of a direction's parameters, and row pitches. */
 struct gru_parts {
-  int64_t gates, width; /* 3H; 5H, a row of saved */
+  int direction;
+  int64_t gates, width, states; /* 3H; 5H and H of each direction: a row of saved, of the state */
   const float *w_ih, *w_hh, *b_ih, *b_hh;
 };
 
-static struct gru_parts parts_of(const struct sl__recurrent_args *a, const float *param) {
-  int64_t gates = 3 * (int64_t)a->hidden;
-  struct gru_parts p = {.gates = gates, .width = 5 * (int64_t)a->hidden, .w_ih = param};
+static struct gru_parts parts_of(const struct sl__recurrent_args *a, const float *param,
+                                 int direction) {
+  int64_t gates = 3 * (int64_t)a->hidden, ways = sl__directions(a);
+  struct gru_parts p = {.direction = direction,
+                        .gates = gates,
+                        .width = ways * 5 * a->hidden,
+                        .states = ways * a->hidden,
+                        .w_ih = param + direction * sl__recurrent_params(a, 3)};
   p.w_hh = p.w_ih + gates * a->in;
   p.b_ih = p.w_hh + gates * a->hidden;
   p.b_hh = p.b_ih + gates;
@@ -28,72 +37,80 @@ static enum sl__gemm product(const struct sl__recurrent_args *a) {
 }
 
 SL__SIMD static void step_forward(const struct sl__recurrent_args *a, const struct gru_parts *p,
-                                  int64_t t, float *state, float *y, float *saved) {
-  int64_t hidden = a->hidden;
+                                  int64_t k, float *state, float *y, float *saved) {
+  int64_t hidden = a->hidden, t = sl__recurrent_step(a, p->direction, k);
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
-    float *restrict h = state + n * hidden, *restrict out = y + (n * a->steps + t) * hidden;
+    float *restrict h = state + n * p->states;
 #pragma GCC ivdep
-    for (int64_t j = 0; j < hidden; j++)
-      sl__gru_forward_cell(j, hidden, row, p->b_ih, p->b_hh, h, out);
+    for (int64_t j = 0; j < hidden; j++) sl__gru_forward_cell(j, hidden, row, p->b_ih, p->b_hh, h);
+    if (sl__has_output(a, k))
+      memcpy(y + sl__recurrent_output(a, p->direction, n, k), h, (size_t)hidden * sizeof *y);
   }
 }
 
 SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const struct gru_parts *p,
-                                   int64_t t, const float *dy, float *dstate, float *saved) {
-  int64_t hidden = a->hidden;
+                                   int64_t k, const float *dy, float *dstate, float *saved) {
+  int64_t hidden = a->hidden, t = sl__recurrent_step(a, p->direction, k);
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
-    float *restrict dh = dstate + n * hidden;
-    const float *restrict out = dy + (n * a->steps + t) * hidden;
-    for (int64_t j = 0; j < hidden; j++) dh[j] += out[j];
+    float *restrict dh = dstate + n * p->states;
+    const float *restrict out = dy + sl__recurrent_output(a, p->direction, n, k);
+    for (int64_t j = 0; sl__has_output(a, k) && j < hidden; j++) dh[j] += out[j];
 #pragma GCC ivdep
     for (int64_t j = 0; j < hidden; j++) sl__gru_backward_cell(j, hidden, row, dh);
   }
 }
 
-static void forward(const struct sl__recurrent_args *a, const float *x, const float *param,
-                    float *state, float *y, float *saved, float *w_hh_t) {
-  struct gru_parts p = parts_of(a, param);
+static void forward(const struct sl__recurrent_args *a, int direction, const float *x,
+                    const float *param, float *state, float *y, float *saved, float *w_hh_t) {
+  struct gru_parts p = parts_of(a, param, direction);
   int64_t hidden = a->hidden, row = a->steps * p.width;
+  saved += direction * 5 * hidden;
+  state += direction * hidden;
   sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
            p.w_ih, a->in, 0, saved, p.width);
   sl__transpose(p.w_hh, p.gates, hidden, w_hh_t);
-  for (int64_t t = 0; t < a->steps; t++) {
-    float *now = saved + t * p.width;
-    sl__gemm(product(a), false, false, a->rows, 2 * hidden, hidden, 1, state, hidden, w_hh_t,
+  for (int64_t k = 0; k < a->steps; k++) {
+    float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
+    sl__gemm(product(a), false, false, a->rows, 2 * hidden, hidden, 1, state, p.states, w_hh_t,
              p.gates, 1, now, row);
-    sl__gemm(product(a), false, false, a->rows, hidden, hidden, 1, state, hidden,
+    sl__gemm(product(a), false, false, a->rows, hidden, hidden, 1, state, p.states,
              w_hh_t + 2 * hidden, p.gates, 0, now + 3 * hidden, row);
-    step_forward(a, &p, t, state, y, saved);
+    step_forward(a, &p, k, state, y, saved);
   }
 }
 
-static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,
-                           const float *dy, float *dstate) {
-  struct gru_parts p = parts_of(a, param);
+static void backward_gates(const struct sl__recurrent_args *a, int direction, const float *param,
+                           float *saved, const float *dy, float *dstate) {
+  struct gru_parts p = parts_of(a, param, direction);
   int64_t hidden = a->hidden, row = a->steps * p.width;
-  for (int64_t t = a->steps - 1; t >= 0; t--) {
-    float *now = saved + t * p.width;
-    step_backward(a, &p, t, dy, dstate, saved);
+  saved += direction * 5 * hidden;
+  dstate += direction * hidden;
+  for (int64_t k = a->steps - 1; k >= 0; k--) {
+    float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
+    step_backward(a, &p, k, dy, dstate, saved);
     sl__gemm(product(a), false, false, a->rows, hidden, 2 * hidden, 1, now, row, p.w_hh, hidden, 1,
-             dstate, hidden);
+             dstate, p.states);
     sl__gemm(product(a), false, false, a->rows, hidden, hidden, 1, now + 3 * hidden, row,
-             p.w_hh + 2 * hidden * hidden, hidden, 1, dstate, hidden);
+             p.w_hh + 2 * hidden * hidden, hidden, 1, dstate, p.states);
   }
 }
 
-static void backward_data(const struct sl__recurrent_args *a, const float *dgates,
+static void backward_data(const struct sl__recurrent_args *a, int direction, const float *dgates,
                           const float *param, float *dx, bool add) {
-  struct gru_parts p = parts_of(a, param);
+  struct gru_parts p = parts_of(a, param, direction);
+  dgates += direction * 5 * a->hidden;
   sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
            p.width, p.w_ih, a->in, add, dx, a->in);
 }
 
-static void backward_weight(const struct sl__recurrent_args *a, const float *x, const float *dgates,
-                            float *grad, bool add) {
-  struct gru_parts p = parts_of(a, grad);
+static void backward_weight(const struct sl__recurrent_args *a, int direction, const float *x,
+                            const float *dgates, float *grad, bool add) {
+  struct gru_parts p = parts_of(a, grad, direction);
   int64_t rows = (int64_t)a->rows * a->steps, hidden = a->hidden;
+  dgates += direction * 5 * hidden;
+  grad += direction * sl__recurrent_params(a, 3);
   float *w_ih = grad, *w_hh = w_ih + p.gates * a->in, *b_ih = w_hh + p.gates * hidden;
   const float *before = dgates + 4 * hidden;
   sl__gemm(product(a), true, false, p.gates, a->in, rows, 1, dgates, p.width, x, a->in, add, w_ih,
@@ -108,42 +125,54 @@ static void backward_weight(const struct sl__recurrent_args *a, const float *x, 
 }
 
 SL__KERNEL void sl__gru_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-          sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  for (int d = 0; d < sl__directions(a); d++)
+    forward(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+            sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
 }
 
 SL__KERNEL void sl__gru_backward_gates_cpu(void *buffers[], void *cl_arg) {
-  backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                 sl__buffer(buffers, 2), sl__buffer(buffers, 3));
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  for (int d = 0; d < sl__directions(a); d++)
+    backward_gates(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                   sl__buffer(buffers, 3));
 }
 
+/* The second direction's part is added to the first one's. */
 SL__KERNEL void sl__gru_backward_data_cpu(void *buffers[], void *cl_arg) {
-  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  for (int d = 0; d < sl__directions(a); d++)
+    backward_data(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                  d || sl__accumulate(cl_arg));
 }
 
 SL__KERNEL void sl__gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                  sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  for (int d = 0; d < sl__directions(a); d++)
+    backward_weight(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                    sl__accumulate(cl_arg));
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-/* Sizes from x [N, T, I] and saved [N, T, 5H]; block: parameters or their gradient. */
+/* Sizes from x [N, T, I] and saved [N, T, 5H] (with D directions [N, T, D 5H]); block: parameters
+ * or their gradient. */
 static enum sl_status check(struct sl_context *context, const char *name,
                             const struct sl__tensor *x, const struct sl__tensor *saved,
-                            const struct sl__tensor *block, struct sl__recurrent_args *a) {
+                            const struct sl__tensor *block, int time,
+                            struct sl__recurrent_args *a) {
   char xt[96], st[96];
-  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
+  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim, ways = time & SL__TIME_BOTH ? 2 : 1;
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
-      sd[2] % 5 == 0) {
-    int64_t hidden = sd[2] / 5;
+      sd[2] % (5 * ways) == 0) {
+    int64_t hidden = sd[2] / (5 * ways);
     *a = (struct sl__recurrent_args){.rows = (int32_t)xd[0],
                                      .steps = (int32_t)xd[1],
                                      .in = (int32_t)xd[2],
                                      .hidden = (int32_t)hidden,
-                                     .implementation = sl__product_choice(context)};
-    if (block->shape.dim[0] == 3 * hidden * (xd[2] + hidden + 2)) return SL_OK;
+                                     .implementation = sl__product_choice(context),
+                                     .time = time};
+    if (block->shape.dim[0] == ways * sl__recurrent_params(a, 3)) return SL_OK;
   }
   return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
                   sl_shape_text(&x->shape, xt, sizeof xt),
@@ -152,25 +181,32 @@ static enum sl_status check(struct sl_context *context, const char *name,
 
 static enum sl_status check_state(const char *name, const struct sl__tensor *state,
                                   const struct sl__tensor *y, const struct sl__recurrent_args *a) {
-  if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, a->hidden)) &&
-      sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
-    return SL_OK;
-  return sl__fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
-                  a->hidden, a->rows, a->steps, a->hidden);
+  char have[2][96], want[2][96];
+  int64_t width = sl__directions(a) * (int64_t)a->hidden;
+  const struct sl_shape states = SL_SHAPE(a->rows, width);
+  const struct sl_shape out =
+      a->time & SL__TIME_LAST ? SL_SHAPE(a->rows, width) : SL_SHAPE(a->rows, a->steps, width);
+  if (sl_shape_equal(&state->shape, &states) && sl_shape_equal(&y->shape, &out)) return SL_OK;
+  return sl__fail(SL_BAD_SHAPE, "%s: the state is %s and y %s; they must be %s and %s", name,
+                  sl_shape_text(&state->shape, have[0], sizeof *have),
+                  sl_shape_text(&y->shape, have[1], sizeof *have),
+                  sl_shape_text(&states, want[0], sizeof *want),
+                  sl_shape_text(&out, want[1], sizeof *want));
 }
 
 static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
-  return 6.0 * (double)a->rows * (double)a->steps * (double)a->hidden * (double)inputs;
+  return 6.0 * sl__directions(a) * (double)a->rows * (double)a->steps * (double)a->hidden *
+         (double)inputs;
 }
 
 enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__launch *l,
                                struct sl__tensor *x, struct sl__tensor *param,
                                struct sl__tensor *state, struct sl__tensor *y,
-                               struct sl__tensor *saved) {
+                               struct sl__tensor *saved, int time) {
   struct sl__recurrent_args a;
   struct sl__tensor *scratch;
   enum sl_status status;
-  SL__TRY(check(context, "gru_forward", x, saved, param, &a));
+  SL__TRY(check(context, "gru_forward", x, saved, param, time, &a));
   SL__TRY(check_state("gru_forward", state, y, &a));
   SL__TRY(sl__scratch(context, sl__recurrent_scratch(&a, 3, x->type == SL_BF16), &scratch));
   return sl__submit(context, &sl__op_gru_forward, l, 6,
@@ -183,11 +219,12 @@ out:
 enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct sl__launch *l,
                                       struct sl__tensor *param, struct sl__tensor *saved,
                                       struct sl__tensor *dy, struct sl__tensor *dstate,
-                                      int64_t features) {
+                                      int64_t features, int time) {
   struct sl__recurrent_args a;
-  struct sl__tensor *scratch, x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
+  struct sl__tensor *scratch,
+      x = {.shape = SL_SHAPE(saved->shape.dim[0], saved->shape.dim[1], features)};
   enum sl_status status;
-  SL__TRY(check(context, "gru_backward_gates", &x, saved, param, &a));
+  SL__TRY(check(context, "gru_backward_gates", &x, saved, param, time, &a));
   SL__TRY(check_state("gru_backward_gates", dstate, dy, &a));
   /* a GPU's: a step's gradients of r, z and q side by side, for one product */
   SL__TRY(sl__scratch(context, sizeof(float) * 3 * (size_t)a.rows * (size_t)a.hidden, &scratch));
@@ -200,9 +237,9 @@ out:
 
 enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *dgates, struct sl__tensor *param,
-                                     struct sl__tensor *dx) {
+                                     struct sl__tensor *dx, int time) {
   struct sl__recurrent_args a;
-  enum sl_status status = check(context, "gru_backward_data", dx, dgates, param, &a);
+  enum sl_status status = check(context, "gru_backward_data", dx, dgates, param, time, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_gru_backward_data, l, 3,
                     (struct sl__tensor *[]){dgates, param, dx}, &a, sizeof a,
@@ -211,9 +248,9 @@ enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl
 
 enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *x, struct sl__tensor *dgates,
-                                       struct sl__tensor *grad) {
+                                       struct sl__tensor *grad, int time) {
   struct sl__recurrent_args a;
-  enum sl_status status = check(context, "gru_backward_weight", x, dgates, grad, &a);
+  enum sl_status status = check(context, "gru_backward_weight", x, dgates, grad, time, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_gru_backward_weight, l, 3,
                     (struct sl__tensor *[]){x, dgates, grad}, &a, sizeof a,

@@ -11,8 +11,8 @@
 /* One row's step. row: [0, 2H) both products of r and z, then the input's product of n, the state's
  * product of n; the function updates h. */
 SL__HOST_DEVICE SL__INLINE void sl__gru_forward_cell(int64_t j, int64_t hidden, float *row,
-                                                     const float *b_ih, const float *b_hh, float *h,
-                                                     float *y) {
+                                                     const float *b_ih, const float *b_hh,
+                                                     float *h) {
   float r = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
   float z = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
   float q = row[3 * hidden + j] + b_hh[2 * hidden + j];
@@ -22,7 +22,7 @@ SL__HOST_DEVICE SL__INLINE void sl__gru_forward_cell(int64_t j, int64_t hidden, 
   row[2 * hidden + j] = n;
   row[3 * hidden + j] = q;
   row[4 * hidden + j] = h[j];
-  y[j] = h[j] = (1 - z) * n + z * h[j];
+  h[j] = (1 - z) * n + z * h[j];
 }
 
 /* dh: gradient of this step's h; becomes the part of the step before's that passes through no

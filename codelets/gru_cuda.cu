@@ -10,11 +10,10 @@ struct gru {
 
   __device__ static void forward(const float *by_x, const float *by_h, const float *b_ih,
                                  const float *b_hh, float *row, float *state) {
-    float y;
     for (int g = 0; g < 2; g++) row[g] = by_x[g] + by_h[g];
     row[2] = by_x[2];
     row[3] = by_h[2];
-    sl__gru_forward_cell(0, 1, row, b_ih, b_hh, state, &y);
+    sl__gru_forward_cell(0, 1, row, b_ih, b_hh, state);
   }
   __device__ static void backward(float *row, float *dstate) {
     sl__gru_backward_cell(0, 1, row, dstate);

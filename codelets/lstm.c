@@ -11,15 +11,21 @@
 #include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
 
-/* Offsets of the parts of a layer's parameters, and row pitches. */
+/* The parts of a direction's parameters, and row pitches. */
 struct lstm_parts {
-  int64_t gates, width; /* 4H; 6H, a row of saved */
+  int direction;
+  int64_t gates, width, states; /* 4H; 6H and 2H of each direction: a row of saved, of the state */
   const float *w_ih, *w_hh, *b_ih, *b_hh;
 };
 
-static struct lstm_parts parts_of(const struct sl__recurrent_args *a, const float *param) {
-  int64_t gates = 4 * (int64_t)a->hidden;
-  struct lstm_parts p = {.gates = gates, .width = 6 * (int64_t)a->hidden, .w_ih = param};
+static struct lstm_parts parts_of(const struct sl__recurrent_args *a, const float *param,
+                                  int direction) {
+  int64_t gates = 4 * (int64_t)a->hidden, ways = sl__directions(a);
+  struct lstm_parts p = {.direction = direction,
+                         .gates = gates,
+                         .width = ways * 6 * a->hidden,
+                         .states = ways * 2 * a->hidden,
+                         .w_ih = param + direction * sl__recurrent_params(a, 4)};
   p.w_hh = p.w_ih + gates * a->in;
   p.b_ih = p.w_hh + gates * a->hidden;
   p.b_hh = p.b_ih + gates;
@@ -33,41 +39,46 @@ static enum sl__gemm product(const struct sl__recurrent_args *a) {
 }
 
 SL__SIMD static void step_forward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
-                                  int64_t t, float *state, float *y, float *saved) {
-  int64_t hidden = a->hidden;
+                                  int64_t k, float *state, float *y, float *saved) {
+  int64_t hidden = a->hidden, t = sl__recurrent_step(a, p->direction, k);
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
-    float *restrict h = state + n * 2 * hidden, *restrict out = y + (n * a->steps + t) * hidden;
+    float *restrict h = state + n * p->states;
 #pragma GCC ivdep
     for (int64_t j = 0; j < hidden; j++)
-      sl__lstm_forward_cell(j, hidden, row, p->b_ih, p->b_hh, h, h + hidden, out);
+      sl__lstm_forward_cell(j, hidden, row, p->b_ih, p->b_hh, h, h + hidden);
+    if (sl__has_output(a, k))
+      memcpy(y + sl__recurrent_output(a, p->direction, n, k), h, (size_t)hidden * sizeof *y);
   }
 }
 
 SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
-                                   int64_t t, const float *dy, float *dstate, float *saved) {
-  int64_t hidden = a->hidden;
+                                   int64_t k, const float *dy, float *dstate, float *saved) {
+  int64_t hidden = a->hidden, t = sl__recurrent_step(a, p->direction, k);
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
-    float *restrict dh = dstate + n * 2 * hidden;
-    const float *restrict out = dy + (n * a->steps + t) * hidden;
-    for (int64_t j = 0; j < hidden; j++) dh[j] += out[j];
+    float *restrict dh = dstate + n * p->states;
+    const float *restrict out = dy + sl__recurrent_output(a, p->direction, n, k);
+    for (int64_t j = 0; sl__has_output(a, k) && j < hidden; j++) dh[j] += out[j];
 #pragma GCC ivdep
     for (int64_t j = 0; j < hidden; j++) sl__lstm_backward_cell(j, hidden, row, dh, dh + hidden);
   }
 }
 
-static void forward(const struct sl__recurrent_args *a, const float *x, const float *param,
-                    float *state, float *y, float *saved, float *w_hh_t) {
-  struct lstm_parts p = parts_of(a, param);
+static void forward(const struct sl__recurrent_args *a, int direction, const float *x,
+                    const float *param, float *state, float *y, float *saved, float *w_hh_t) {
+  struct lstm_parts p = parts_of(a, param, direction);
   int64_t hidden = a->hidden, row = a->steps * p.width;
+  saved += direction * 6 * hidden;
+  state += direction * 2 * hidden;
   sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
            p.w_ih, a->in, 0, saved, p.width);
   sl__transpose(p.w_hh, p.gates, hidden, w_hh_t);
-  for (int64_t t = 0; t < a->steps; t++) {
-    sl__gemm(product(a), false, false, a->rows, p.gates, hidden, 1, state, 2 * hidden, w_hh_t,
+  for (int64_t k = 0; k < a->steps; k++) {
+    int64_t t = sl__recurrent_step(a, direction, k);
+    sl__gemm(product(a), false, false, a->rows, p.gates, hidden, 1, state, p.states, w_hh_t,
              p.gates, 1, saved + t * p.width, row);
-    step_forward(a, &p, t, state, y, saved);
+    step_forward(a, &p, k, state, y, saved);
   }
 }
 
@@ -81,7 +92,7 @@ static bool is_few(const struct sl__recurrent_args *a) {
   return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS && a->steps <= FEW_INPUTS / a->rows;
 }
 
-/* The data of a call. */
+/* The data of a call in one direction. */
 struct few {
   const struct sl__recurrent_args *a;
   struct lstm_parts p;
@@ -114,18 +125,21 @@ static int64_t packed_at(const struct sl__recurrent_args *a) {
 static int64_t biases_at(const struct sl__recurrent_args *a) {
   return packed_at(a) + sl__recurrent_units(a) * SL__SKINNY_GEMM_COLUMNS * a->hidden;
 }
-static size_t formed_bytes(const struct sl__recurrent_args *a) {
-  return (size_t)(biases_at(a) + 8 * (int64_t)a->hidden) * sizeof(float);
+/* Floats of a direction; the next one's begin at a multiple of 64 bytes. */
+static int64_t formed_size(const struct sl__recurrent_args *a) {
+  return (biases_at(a) + 8 * (int64_t)a->hidden + 15) / 16 * 16;
 }
 
 static void make_form(const void *args, const void *from, void *to) {
   const struct sl__recurrent_args *a = args;
-  struct lstm_parts p = parts_of(a, from);
   float *form = to;
-  sl__skinny_gemm_transpose(p.gates, a->in, p.w_ih, form, 0);
-  for (int64_t unit = 0; unit < sl__recurrent_units(a); unit++)
-    pack_unit(a, p.w_hh, unit, form + packed_at(a));
-  memcpy(form + biases_at(a), p.b_ih, 2 * (size_t)p.gates * sizeof *form);
+  for (int d = 0; d < sl__directions(a); d++, form += formed_size(a)) {
+    struct lstm_parts p = parts_of(a, from, d);
+    sl__skinny_gemm_transpose(p.gates, a->in, p.w_ih, form, 0);
+    for (int64_t unit = 0; unit < sl__recurrent_units(a); unit++)
+      pack_unit(a, p.w_hh, unit, form + packed_at(a));
+    memcpy(form + biases_at(a), p.b_ih, 2 * (size_t)p.gates * sizeof *form);
+  }
 }
 
 /* The input's products of all steps, for a unit's gates; h before the first step goes to the place
@@ -133,13 +147,14 @@ static void make_form(const void *args, const void *from, void *to) {
 static void few_begin(const struct few *f, struct sl__work_range range) {
   const struct sl__recurrent_args *a = f->a;
   int64_t hidden = a->hidden, width = f->p.width, first = range.first * UNIT;
-  if (range.first == range.end) return;
+  float *before = f->saved + sl__recurrent_step(a, f->p.direction, 0) * width + 5 * hidden;
+  if (range.first >= range.end) return;
   sl__skinny_gemm_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, !f->own,
                           NULL, f->saved, width, range.first, range.end, 0);
   for (int64_t unit = range.first; unit < range.end && f->own; unit++)
     pack_unit(a, f->p.w_hh, unit, f->own);
   for (int64_t n = 0; n < a->rows; n++)
-    memcpy(f->saved + n * a->steps * width + 5 * hidden + first, f->state + n * 2 * hidden + first,
+    memcpy(before + n * a->steps * width + first, f->state + n * f->p.states + first,
            (size_t)(units_end(a, range.end - 1) - first) * sizeof *f->saved);
 }
 
@@ -156,28 +171,33 @@ SL__SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit,
 
 /* A unit's step of a row. count is a constant for all units except the last, so a value is computed
  * in the same way on any core. */
-SL__INLINE void few_unit(const struct few *f, int64_t n, int64_t t, int64_t first, int64_t count) {
+SL__INLINE void few_unit(const struct few *f, int64_t n, int64_t k, int64_t first, int64_t count) {
   int64_t hidden = f->a->hidden, steps = f->a->steps;
+  int64_t t = sl__recurrent_step(f->a, f->p.direction, k);
+  int64_t next = sl__recurrent_step(f->a, f->p.direction, k + 1) - t;
   float *restrict row = f->saved + (n * steps + t) * f->p.width;
-  float *restrict state = f->state + n * 2 * hidden;
-  float *restrict h = t + 1 < steps ? row + f->p.width + 5 * hidden : state;
-  float *restrict y = f->y + (n * steps + t) * hidden;
+  float *restrict state = f->state + n * f->p.states;
+  float *restrict h = k + 1 < steps ? row + next * f->p.width + 5 * hidden : state;
 #pragma GCC ivdep
   for (int64_t j = 0; j < count; j++)
-    sl__lstm_forward_unit(first + j, hidden, row, f->p.b_ih, f->p.b_hh, h, state + hidden, y);
+    sl__lstm_forward_unit(first + j, hidden, row, f->p.b_ih, f->p.b_hh, h, state + hidden);
+  if (sl__has_output(f->a, k))
+    memcpy(f->y + sl__recurrent_output(f->a, f->p.direction, n, k) + first, h + first,
+           (size_t)count * sizeof *h);
 }
 
-SL__SIMD static void few_cells(const struct few *f, int64_t t, struct sl__work_range range) {
+SL__SIMD static void few_cells(const struct few *f, int64_t k, struct sl__work_range range) {
   int64_t whole = f->a->hidden / UNIT, rest = f->a->hidden % UNIT;
   for (int64_t n = 0; n < f->a->rows; n++) {
     for (int64_t unit = range.first; unit < range.end && unit < whole; unit++)
-      few_unit(f, n, t, unit * UNIT, UNIT);
-    if (range.first < range.end && range.end > whole) few_unit(f, n, t, whole * UNIT, rest);
+      few_unit(f, n, k, unit * UNIT, UNIT);
+    if (range.first < range.end && range.end > whole) few_unit(f, n, k, whole * UNIT, rest);
   }
 }
 
-static void few_step(const struct few *f, int64_t t, struct sl__work_range range) {
+static void few_step(const struct few *f, int64_t k, struct sl__work_range range) {
   int64_t hidden = f->a->hidden, width = f->p.width;
+  int64_t t = sl__recurrent_step(f->a, f->p.direction, k);
   for (int64_t unit = range.first; unit < range.end; unit++) {
     float sums[FEW_ROWS * SL__SKINNY_GEMM_COLUMNS] = {0};
     sl__skinny_gemm_add(f->a->rows, f->saved + t * width + 5 * hidden, f->a->steps * width, hidden,
@@ -185,54 +205,80 @@ static void few_step(const struct few *f, int64_t t, struct sl__work_range range
                         SL__SKINNY_GEMM_COLUMNS, sums, SL__SKINNY_GEMM_CONTINUE, 0);
     few_add_gates(f, t, unit, sums);
   }
-  few_cells(f, t, range);
+  few_cells(f, k, range);
+}
+
+static struct few few_of(const void *cl_arg, void *buffers[], int direction) {
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  const float *param = sl__buffer(buffers, 1);
+  struct few f = {a, parts_of(a, param, direction), sl__buffer(buffers, 0)};
+  f.state = (float *)sl__buffer(buffers, 2) + direction * 2 * a->hidden;
+  f.y = sl__buffer(buffers, 3);
+  f.saved = (float *)sl__buffer(buffers, 4) + direction * 6 * a->hidden;
+  if (sl__is_prepacked(cl_arg)) {
+    f.p.w_ih = param + direction * formed_size(a);
+    f.packed = f.p.w_ih + packed_at(a);
+    f.p.b_ih = f.p.w_ih + biases_at(a);
+    f.p.b_hh = f.p.b_ih + f.p.gates;
+  } else {
+    f.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
+    f.own += direction * sl__recurrent_units(a) * SL__SKINNY_GEMM_COLUMNS * a->hidden;
+    f.packed = f.own;
+  }
+  return f;
+}
+
+/* The part of a range that is a direction's: units are those of the first, then of the second. */
+static struct sl__work_range direction_part(struct sl__work_range range, int64_t units,
+                                            int direction) {
+  int64_t first = range.first - direction * units, end = range.end - direction * units;
+  return (struct sl__work_range){first > 0 ? first : 0, end < units ? end : units};
 }
 
 /* All cores read a step's h, so it is stored with the step and never changed: a phase writes the
  * next step's. */
 static void few_forward(const void *cl_arg, void *buffers[]) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
-  const float *param = sl__buffer(buffers, 1);
-  struct few f = {a, parts_of(a, param), sl__buffer(buffers, 0)};
-  f.state = sl__buffer(buffers, 2);
-  f.y = sl__buffer(buffers, 3);
-  f.saved = sl__buffer(buffers, 4);
-  if (sl__is_prepacked(cl_arg)) {
-    f.packed = param + packed_at(a);
-    f.p.b_ih = param + biases_at(a);
-    f.p.b_hh = f.p.b_ih + f.p.gates;
-  } else {
-    f.packed = f.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
-  }
-  struct sl__work_range range = sl__work_range(cl_arg, sl__recurrent_units(a));
+  int64_t units = sl__recurrent_units(a);
+  struct sl__work_range all = sl__work_range(cl_arg, sl__directions(a) * units);
   int phase = sl__phase(cl_arg);
-  if (phase <= 0) few_begin(&f, range);
-  if (phase > 0) few_step(&f, phase - 1, range);
-  for (int t = 0; phase < 0 && t < a->steps; t++) few_step(&f, t, range);
-}
-
-static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,
-                           const float *dy, float *dstate) {
-  struct lstm_parts p = parts_of(a, param);
-  int64_t hidden = a->hidden, row = a->steps * p.width;
-  for (int64_t t = a->steps - 1; t >= 0; t--) {
-    step_backward(a, &p, t, dy, dstate, saved);
-    sl__gemm(product(a), false, false, a->rows, hidden, p.gates, 1, saved + t * p.width, row,
-             p.w_hh, hidden, 0, dstate, 2 * hidden);
+  for (int d = 0; d < sl__directions(a); d++) {
+    struct few f = few_of(cl_arg, buffers, d);
+    struct sl__work_range range = direction_part(all, units, d);
+    if (phase <= 0) few_begin(&f, range);
+    if (phase > 0) few_step(&f, phase - 1, range);
+    for (int k = 0; phase < 0 && k < a->steps; k++) few_step(&f, k, range);
   }
 }
 
-static void backward_data(const struct sl__recurrent_args *a, const float *dgates,
+static void backward_gates(const struct sl__recurrent_args *a, int direction, const float *param,
+                           float *saved, const float *dy, float *dstate) {
+  struct lstm_parts p = parts_of(a, param, direction);
+  int64_t hidden = a->hidden, row = a->steps * p.width;
+  saved += direction * 6 * hidden;
+  dstate += direction * 2 * hidden;
+  for (int64_t k = a->steps - 1; k >= 0; k--) {
+    int64_t t = sl__recurrent_step(a, direction, k);
+    step_backward(a, &p, k, dy, dstate, saved);
+    sl__gemm(product(a), false, false, a->rows, hidden, p.gates, 1, saved + t * p.width, row,
+             p.w_hh, hidden, 0, dstate, p.states);
+  }
+}
+
+static void backward_data(const struct sl__recurrent_args *a, int direction, const float *dgates,
                           const float *param, float *dx, bool add) {
-  struct lstm_parts p = parts_of(a, param);
+  struct lstm_parts p = parts_of(a, param, direction);
+  dgates += direction * 6 * a->hidden;
   sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
            p.width, p.w_ih, a->in, add, dx, a->in);
 }
 
-static void backward_weight(const struct sl__recurrent_args *a, const float *x, const float *dgates,
-                            float *grad, bool add) {
-  struct lstm_parts p = parts_of(a, grad);
+static void backward_weight(const struct sl__recurrent_args *a, int direction, const float *x,
+                            const float *dgates, float *grad, bool add) {
+  struct lstm_parts p = parts_of(a, grad, direction);
   int64_t rows = (int64_t)a->rows * a->steps, hidden = a->hidden;
+  dgates += direction * 6 * hidden;
+  grad += direction * sl__recurrent_params(a, 4);
   float *w_ih = grad, *w_hh = w_ih + p.gates * a->in, *b_ih = w_hh + p.gates * hidden;
   sl__gemm(product(a), true, false, p.gates, a->in, rows, 1, dgates, p.width, x, a->in, add, w_ih,
            a->in);
@@ -248,42 +294,53 @@ SL__KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
     few_forward(cl_arg, buffers);
     return;
   }
-  forward(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-          sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
+  for (int d = 0; d < sl__directions(a); d++)
+    forward(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+            sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
 }
 
 SL__KERNEL void sl__lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
-  backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                 sl__buffer(buffers, 2), sl__buffer(buffers, 3));
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  for (int d = 0; d < sl__directions(a); d++)
+    backward_gates(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                   sl__buffer(buffers, 3));
 }
 
+/* The second direction's part is added to the first one's. */
 SL__KERNEL void sl__lstm_backward_data_cpu(void *buffers[], void *cl_arg) {
-  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  for (int d = 0; d < sl__directions(a); d++)
+    backward_data(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                  d || sl__accumulate(cl_arg));
 }
 
 SL__KERNEL void sl__lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                  sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  for (int d = 0; d < sl__directions(a); d++)
+    backward_weight(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                    sl__accumulate(cl_arg));
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-/* Sizes from x [N, T, I] and saved [N, T, 6H]; block: parameters or their gradient. */
+/* Sizes from x [N, T, I] and saved [N, T, 6H] (with D directions [N, T, D 6H]); block: parameters
+ * or their gradient. */
 static enum sl_status check(struct sl_context *context, const char *name,
                             const struct sl__tensor *x, const struct sl__tensor *saved,
-                            const struct sl__tensor *block, struct sl__recurrent_args *a) {
+                            const struct sl__tensor *block, int time,
+                            struct sl__recurrent_args *a) {
   char xt[96], st[96];
-  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
+  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim, ways = time & SL__TIME_BOTH ? 2 : 1;
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
-      sd[2] % 6 == 0) {
-    int64_t hidden = sd[2] / 6;
+      sd[2] % (6 * ways) == 0) {
+    int64_t hidden = sd[2] / (6 * ways);
     *a = (struct sl__recurrent_args){.rows = (int32_t)xd[0],
                                      .steps = (int32_t)xd[1],
                                      .in = (int32_t)xd[2],
                                      .hidden = (int32_t)hidden,
-                                     .implementation = sl__product_choice(context)};
-    if (block->shape.dim[0] == 4 * hidden * (xd[2] + hidden + 2)) return SL_OK;
+                                     .implementation = sl__product_choice(context),
+                                     .time = time};
+    if (block->shape.dim[0] == ways * sl__recurrent_params(a, 4)) return SL_OK;
   }
   return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
                   sl_shape_text(&x->shape, xt, sizeof xt),
@@ -292,35 +349,44 @@ static enum sl_status check(struct sl_context *context, const char *name,
 
 static enum sl_status check_state(const char *name, const struct sl__tensor *state,
                                   const struct sl__tensor *y, const struct sl__recurrent_args *a) {
-  if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, 2 * a->hidden)) &&
-      sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
-    return SL_OK;
-  return sl__fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
-                  2 * a->hidden, a->rows, a->steps, a->hidden);
+  char have[2][96], want[2][96];
+  int64_t width = sl__directions(a) * (int64_t)a->hidden;
+  const struct sl_shape states = SL_SHAPE(a->rows, 2 * width);
+  const struct sl_shape out =
+      a->time & SL__TIME_LAST ? SL_SHAPE(a->rows, width) : SL_SHAPE(a->rows, a->steps, width);
+  if (sl_shape_equal(&state->shape, &states) && sl_shape_equal(&y->shape, &out)) return SL_OK;
+  return sl__fail(SL_BAD_SHAPE, "%s: the state is %s and y %s; they must be %s and %s", name,
+                  sl_shape_text(&state->shape, have[0], sizeof *have),
+                  sl_shape_text(&y->shape, have[1], sizeof *have),
+                  sl_shape_text(&states, want[0], sizeof *want),
+                  sl_shape_text(&out, want[1], sizeof *want));
 }
 
 static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
-  return 8.0 * (double)a->rows * (double)a->steps * (double)a->hidden * (double)inputs;
+  return 8.0 * sl__directions(a) * (double)a->rows * (double)a->steps * (double)a->hidden *
+         (double)inputs;
 }
 
 enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
                                 struct sl__tensor *x, struct sl__tensor *param,
                                 struct sl__tensor *state, struct sl__tensor *y,
-                                struct sl__tensor *saved) {
+                                struct sl__tensor *saved, int time) {
   struct sl__launch own = *l;
   struct sl__recurrent_args a;
   struct sl__tensor *scratch;
   enum sl_status status;
-  SL__TRY(check(context, "lstm_forward", x, saved, param, &a));
+  SL__TRY(check(context, "lstm_forward", x, saved, param, time, &a));
   SL__TRY(check_state("lstm_forward", state, y, &a));
   if (is_few(&a)) {
     a.implementation = SL__DIRECT_CONV;
     if (x->type != SL_BF16) {
-      own.cut = (struct sl__cut){.units = sl__recurrent_units(&a), .phases = 1 + a.steps};
-      own.prepack = (struct sl__prepack){.make = make_form,
-                                         .buffer = 1,
-                                         .bytes = formed_bytes(&a),
-                                         .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};
+      own.cut = (struct sl__cut){.units = sl__directions(&a) * sl__recurrent_units(&a),
+                                 .phases = 1 + a.steps};
+      own.prepack = (struct sl__prepack){
+          .make = make_form,
+          .buffer = 1,
+          .bytes = sl__directions(&a) * (size_t)formed_size(&a) * sizeof(float),
+          .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};
     }
   }
   SL__TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));
@@ -334,11 +400,11 @@ out:
 enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *param, struct sl__tensor *saved,
                                        struct sl__tensor *dy, struct sl__tensor *dstate,
-                                       int64_t features) {
+                                       int64_t features, int time) {
   struct sl__recurrent_args a;
-  struct sl__tensor x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
+  struct sl__tensor x = {.shape = SL_SHAPE(saved->shape.dim[0], saved->shape.dim[1], features)};
   enum sl_status status;
-  SL__TRY(check(context, "lstm_backward_gates", &x, saved, param, &a));
+  SL__TRY(check(context, "lstm_backward_gates", &x, saved, param, time, &a));
   SL__TRY(check_state("lstm_backward_gates", dstate, dy, &a));
   return sl__submit(context, &sl__op_lstm_backward_gates, l, 4,
                     (struct sl__tensor *[]){param, saved, dy, dstate}, &a, sizeof a,
@@ -349,9 +415,9 @@ out:
 
 enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct sl__launch *l,
                                       struct sl__tensor *dgates, struct sl__tensor *param,
-                                      struct sl__tensor *dx) {
+                                      struct sl__tensor *dx, int time) {
   struct sl__recurrent_args a;
-  enum sl_status status = check(context, "lstm_backward_data", dx, dgates, param, &a);
+  enum sl_status status = check(context, "lstm_backward_data", dx, dgates, param, time, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_lstm_backward_data, l, 3,
                     (struct sl__tensor *[]){dgates, param, dx}, &a, sizeof a,
@@ -360,9 +426,9 @@ enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct s
 
 enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                         struct sl__tensor *x, struct sl__tensor *dgates,
-                                        struct sl__tensor *grad) {
+                                        struct sl__tensor *grad, int time) {
   struct sl__recurrent_args a;
-  enum sl_status status = check(context, "lstm_backward_weight", x, dgates, grad, &a);
+  enum sl_status status = check(context, "lstm_backward_weight", x, dgates, grad, time, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_lstm_backward_weight, l, 3,
                     (struct sl__tensor *[]){x, dgates, grad}, &a, sizeof a,

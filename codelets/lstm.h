@@ -9,10 +9,10 @@
  * the activation), then c and h of the step before. */
 
 /* One row's step: gates before their activation in row[0..4H). The function updates c and writes
- * this step's h to `h` and y. The h of the step before is already in its place. */
+ * this step's h to `h`. The h of the step before is already in its place. */
 SL__HOST_DEVICE SL__INLINE void sl__lstm_forward_unit(int64_t j, int64_t hidden, float *row,
                                                       const float *b_ih, const float *b_hh,
-                                                      float *h, float *c, float *y) {
+                                                      float *h, float *c) {
   float i = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
   float f = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
   float g = sl__tanh(row[2 * hidden + j] + b_ih[2 * hidden + j] + b_hh[2 * hidden + j]);
@@ -24,15 +24,15 @@ SL__HOST_DEVICE SL__INLINE void sl__lstm_forward_unit(int64_t j, int64_t hidden,
   row[3 * hidden + j] = o;
   row[4 * hidden + j] = before;
   c[j] = after;
-  y[j] = h[j] = o * sl__tanh(after);
+  h[j] = o * sl__tanh(after);
 }
 
 /* The same where the state's h, then c, are both updated. */
 SL__HOST_DEVICE SL__INLINE void sl__lstm_forward_cell(int64_t j, int64_t hidden, float *row,
                                                       const float *b_ih, const float *b_hh,
-                                                      float *h, float *c, float *y) {
+                                                      float *h, float *c) {
   row[5 * hidden + j] = h[j];
-  sl__lstm_forward_unit(j, hidden, row, b_ih, b_hh, h, c, y);
+  sl__lstm_forward_unit(j, hidden, row, b_ih, b_hh, h, c);
 }
 
 /* row: as saved; its gates become their gradients before the activation. dh, dc: gradients of this

@@ -10,9 +10,8 @@ struct lstm {
 
   __device__ static void forward(const float *by_x, const float *by_h, const float *b_ih,
                                  const float *b_hh, float *row, float *state) {
-    float y;
     for (int g = 0; g < 4; g++) row[g] = by_x[g] + by_h[g];
-    sl__lstm_forward_cell(0, 1, row, b_ih, b_hh, state, state + 1, &y);
+    sl__lstm_forward_cell(0, 1, row, b_ih, b_hh, state, state + 1);
   }
   __device__ static void backward(float *row, float *dstate) {
     sl__lstm_backward_cell(0, 1, row, dstate, dstate + 1);

@@ -122,6 +122,10 @@ struct sl__onnx_writer {
  * its output. */
 const char *sl__onnx_node(struct sl__onnx_writer *writer, const char *part, const char *op,
                           const char *const *inputs, const struct sl__onnx_attribute *attributes);
+/* The same for a node of which only the output with this index is used. */
+const char *sl__onnx_node_output(struct sl__onnx_writer *writer, const char *part, const char *op,
+                                 const char *const *inputs,
+                                 const struct sl__onnx_attribute *attributes, int index);
 /* Name of the value that is the layer's input i. */
 const char *sl__onnx_input(const struct sl__onnx_writer *writer, int i);
 /* Adds the layer's parameter or buffer unchanged, also a shared weight. Returns its name, or NULL

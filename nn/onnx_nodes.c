@@ -64,22 +64,29 @@ static const struct sl__onnx_attribute *attributes_of(struct sl__onnx_writer *w,
   return copy;
 }
 
-const char *sl__onnx_node(struct sl__onnx_writer *w, const char *part, const char *op,
-                          const char *const *inputs, const struct sl__onnx_attribute *attributes) {
+const char *sl__onnx_node_output(struct sl__onnx_writer *w, const char *part, const char *op,
+                                 const char *const *inputs,
+                                 const struct sl__onnx_attribute *attributes, int index) {
   if (!room(w, (void **)&w->graph.node, w->graph.nodes, &w->node_room, sizeof *w->graph.node))
     return "";
-  struct sl__onnx_node node = {.op = op, .domain = "", .outputs = 1};
+  struct sl__onnx_node node = {.op = op, .domain = "", .outputs = index + 1};
   while (inputs[node.inputs]) node.inputs++;
   node.name = part ? text(w, w->layer->name, "/", part) : w->layer->name;
   node.attribute = attributes_of(w, attributes, &node.attributes);
   node.input = sl__onnx_piece(w, (size_t)node.inputs, sizeof *node.input);
-  node.output = sl__onnx_piece(w, 1, sizeof *node.output);
+  node.output = sl__onnx_piece(w, (size_t)node.outputs, sizeof *node.output);
   const char *output = text(w, node.name, "/", "y"); /* no layer's name has a '/' */
   if (w->status != SL_OK) return "";
   memcpy(node.input, inputs, (size_t)node.inputs * sizeof *inputs);
-  node.output[0] = output;
+  for (int i = 0; i < index; i++) node.output[i] = ""; /* left out */
+  node.output[index] = output;
   w->graph.node[w->graph.nodes++] = node;
   return output;
+}
+
+const char *sl__onnx_node(struct sl__onnx_writer *w, const char *part, const char *op,
+                          const char *const *inputs, const struct sl__onnx_attribute *attributes) {
+  return sl__onnx_node_output(w, part, op, inputs, attributes, 0);
 }
 
 const char *sl__onnx_input(const struct sl__onnx_writer *w, int i) {

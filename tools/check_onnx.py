@@ -290,6 +290,18 @@ OWN = {
         layer("maxpool1d", "pool3", **{"global": True}),
         layer("dense", "fc", features=3),
     ),
+    "both directions": architecture(
+        [7, 3],
+        layer("lstm", "both", features=4, bidirectional=True),
+        layer("gru", "back", features=5, reverse=True),
+        layer("gru", "wide", features=3, bidirectional=True),
+        layer("lstm", "last", features=6, bidirectional=True, last=True),
+        layer("gru", "end", "wide", features=2, last=True),
+        layer("gru", "ends", "wide", features=2, bidirectional=True, last=True),
+        layer("lstm", "first", "wide", features=2, reverse=True, last=True),
+        layer("concatenate", "all", "last", "end", "ends", "first"),
+        layer("dense", "fc", features=3),
+    ),
     "norm over positions": architecture(
         [4, 6],
         layer("batchnorm", "bn"),
@@ -396,6 +408,28 @@ def torch_models(torch):
         def forward(self, x):
             return self.decoder(self.rnn(self.embed(x))[0])
 
+    class Ends(nn.Module):
+        """Classes from the last state: PyTorch users write it in several ways."""
+
+        def __init__(self, cell, both, way):
+            super().__init__()
+            self.embed, self.way = nn.Embedding(23, 12), way
+            self.rnn = cell(12, 7, batch_first=True, bidirectional=both)
+            self.fc = nn.Linear(14 if both else 7, 5)
+
+        def forward(self, x):
+            y, h = self.rnn(self.embed(x))
+            h = h[0] if isinstance(h, tuple) else h
+            if self.way == "step":
+                return self.fc(y[:, -1])
+            if self.way == "steps":
+                return self.fc(y)
+            if self.way == "pair":
+                return self.fc(torch.cat((h[0], h[-1]), dim=1))
+            if self.way == "turn":
+                return self.fc(h.transpose(0, 1).flatten(1))
+            return self.fc(h[-1])
+
     tokens, pixels = torch.zeros(2, 6, dtype=torch.long), torch.zeros
     return {
         "lenet": (LeNet(), pixels(2, 1, 28, 28)),
@@ -404,6 +438,11 @@ def torch_models(torch):
         "lstm": (Words(nn.LSTM, 1, False), tokens),
         "lstm of 2, tied": (Words(nn.LSTM, 2, True), tokens),
         "gru of 2": (Words(nn.GRU, 2, False), tokens),
+        "lstm, both": (Ends(nn.LSTM, True, "steps"), tokens),
+        "gru, last state": (Ends(nn.GRU, False, "state"), tokens),
+        "lstm, last step": (Ends(nn.LSTM, False, "step"), tokens),
+        "lstm, both last states": (Ends(nn.LSTM, True, "pair"), tokens),
+        "gru, both turned": (Ends(nn.GRU, True, "turn"), tokens),
     }
 
 

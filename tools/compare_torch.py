@@ -168,9 +168,22 @@ def module_of(layer, shape):
         return nn.Embedding(layer["vocabulary"], layer["features"])
     if kind in ("lstm", "gru"):
         return (nn.LSTM if kind == "lstm" else nn.GRU)(
-            shape[-1], layer["features"], batch_first=True
+            shape[-1],
+            layer["features"],
+            batch_first=True,
+            bidirectional=layer.get("bidirectional", False),
         )
     return nn.Dropout(layer["rate"]) if kind == "dropout" else nn.Identity()
+
+
+def run_cell(cell, layer, x):
+    """PyTorch has no layer that only goes backward: the sequence is turned round for it."""
+    turned = layer.get("reverse", False)
+    y, state = cell(x.flip(1) if turned else x)
+    if layer.get("last"):
+        h = state[0] if layer["kind"] == "lstm" else state
+        return torch.cat(list(h), dim=1)
+    return y.flip(1) if turned else y
 
 
 def attach(root, name, module):
@@ -234,8 +247,8 @@ class Network(nn.Module):
             return FUNCTIONS[layer["kind"]](x, layer)
         if layer["kind"] == "dense" and not layer.get("positions"):
             x = [x[0].flatten(1)]
-        y = self.get_submodule(layer["name"])(x[0])
-        y = y[0] if layer["kind"] in ("lstm", "gru") else y
+        module = self.get_submodule(layer["name"])
+        y = run_cell(module, layer, x[0]) if layer["kind"] in ("lstm", "gru") else module(x[0])
         return ACTIVATIONS[layer["activation"]](y) if "activation" in layer else y
 
     def forward(self, x):
@@ -601,6 +614,15 @@ def both_ways():
     )
 
 
+DIRECTIONS = [
+    ("both directions", dict(bidirectional=True)),
+    ("backward", dict(reverse=True)),
+    ("last state", dict(last=True)),
+    ("last state, backward", dict(last=True, reverse=True)),
+    ("last states, both ways", dict(last=True, bidirectional=True)),
+]
+
+
 def recurrent():
     embed = dict(name="embed", kind="embedding", vocabulary=31, features=10)
     yield "embedding", chain([9], embed)
@@ -609,6 +631,15 @@ def recurrent():
         yield kind + ", one step", chain([1, 7], dict(kind=kind, features=5))
         yield kind + ", two of tokens", chain(
             [9], embed, dict(kind=kind, features=12), dict(kind=kind, features=6)
+        )
+        for text, ways in DIRECTIONS:
+            yield kind + ", " + text, chain(SEQUENCE, dict(kind=kind, features=6, **ways))
+        yield kind + ", both, two, of tokens", chain(
+            [9],
+            embed,
+            dict(kind=kind, features=5, bidirectional=True),
+            dict(kind=kind, features=6, bidirectional=True, last=True),
+            dict(kind="dense", features=4),
         )
     decoder = dict(kind="dense", features=31, positions=True, shares="embed")
     yield "tied decoder", chain([9], embed, dict(kind="lstm", features=10), decoder)

@@ -6,10 +6,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The order in which a layer goes over its time steps, and its output: a set of these. */
+enum sl__time {
+  SL__TIME_FORWARD = 0,
+  SL__TIME_REVERSE = 1, /* from the last step to the first */
+  SL__TIME_BOTH = 2,    /* in both directions, each with its own parameters */
+  SL__TIME_LAST = 4     /* the output is h after a direction's last step, else h of each step */
+};
+
 /* Arguments of all recurrent operations. */
 struct sl__recurrent_args {
   int32_t rows, steps, in, hidden, implementation;
+  int32_t time; /* set of enum sl__time */
 };
+
+/* Two directions have their parts side by side: parameters in one block, and in each row of the
+ * state, of saved and of the output. */
+static inline int sl__directions(const struct sl__recurrent_args *a) {
+  return a->time & SL__TIME_BOTH ? 2 : 1;
+}
+
+/* The time step that a direction takes as its k-th. */
+static inline int64_t sl__recurrent_step(const struct sl__recurrent_args *a, int direction,
+                                         int64_t k) {
+  return direction || a->time & SL__TIME_REVERSE ? a->steps - 1 - k : k;
+}
+
+/* Does the k-th step have an output? */
+static inline bool sl__has_output(const struct sl__recurrent_args *a, int64_t k) {
+  return !(a->time & SL__TIME_LAST) || k == a->steps - 1;
+}
+
+/* Location of a step's output in y: of row n, of a direction's k-th step. */
+static inline int64_t sl__recurrent_output(const struct sl__recurrent_args *a, int direction,
+                                           int64_t n, int64_t k) {
+  int64_t t = a->time & SL__TIME_LAST ? n : n * a->steps + sl__recurrent_step(a, direction, k);
+  return (t * sl__directions(a) + direction) * a->hidden;
+}
+
+/* Parameters of a direction. */
+static inline int64_t sl__recurrent_params(const struct sl__recurrent_args *a, int64_t gates) {
+  return gates * a->hidden * ((int64_t)a->in + a->hidden + 2);
+}
 
 /* Floats for the input's products [N, T, gates H] of all steps, for bf16's forward task on a GPU,
  * whose products must not be rounded. Returns 0 if that is too much memory; each step then computes
@@ -36,12 +74,13 @@ static inline int64_t sl__recurrent_units(const struct sl__recurrent_args *a) {
 }
 
 /* Bytes of a forward task's scratch memory. CPU: the state's weights, transposed, 64-byte aligned
- * for vectors. GPU: the state's products of a step, and for bf16 after them the input's products of
- * all steps or one. */
+ * for vectors, of each direction. GPU: the state's products of a step, and for bf16 after them the
+ * input's products of all steps or one. */
 static inline size_t sl__recurrent_scratch(const struct sl__recurrent_args *a, int64_t gates,
                                            bool half) {
   int64_t step = sl__recurrent_state_floats(a, gates), all = sl__recurrent_input_floats(a, gates);
-  int64_t cpu = sl__recurrent_units(a) * SL__RECURRENT_UNIT * a->hidden * gates + 16;
+  int64_t unit = SL__RECURRENT_UNIT * (int64_t)a->hidden * gates;
+  int64_t cpu = sl__directions(a) * sl__recurrent_units(a) * unit + 16;
   int64_t gpu = step + (!half ? 0 : all ? all : step);
   return sizeof(float) * (size_t)(cpu > gpu ? cpu : gpu);
 }

@@ -218,20 +218,32 @@ SL_API enum sl_status sl_embedding(struct sl_model *model, const char *name,
 /** LSTM over a sample's time steps: x [T, I] -> [T, H], H being features; as torch.nn.LSTM with one
  * layer and batch_first: weight_ih_l0 [4H, I], weight_hh_l0 [4H, H], bias_ih_l0 [4H], bias_hh_l0
  * [4H], gates in the order i, f, g, o (Hochreiter, Schmidhuber 1997). The state before the first
- * step is zero, or the one after the batch before (sl_trainer_options.carry_state). */
+ * step is zero, or the one after the batch before (sl_trainer_options.carry_state).
+ *
+ * bidirectional: a second direction goes from the last step to the first (Schuster, Paliwal 1997),
+ * with parameters of its own: weight_ih_l0_reverse and so on, as torch.nn.LSTM's. The output is
+ * [T, 2H]: for each step the first direction's h, then the second's. reverse: the one direction
+ * goes from the last step to the first. last: the output is h after a direction's last step, [H];
+ * for two directions [2H], the second's being h of the first time step: PyTorch's h_n, side by
+ * side. A layer with one of these needs whole samples: it refuses chunks, carry_state and sentences
+ * of several lengths (padding would be read first). \return SL_BAD_ARGUMENT for bidirectional with
+ * reverse. */
 struct sl_lstm_options {
   struct sl_layer_options layer;
   int64_t features;
+  bool bidirectional, reverse, last;
 };
 SL_API enum sl_status sl_lstm(struct sl_model *model, const char *name,
                               const struct sl_lstm_options *options);
 
 /** GRU over a sample's time steps: x [T, I] -> [T, H]; as torch.nn.GRU with one layer and
  * batch_first: weight_ih_l0 [3H, I], weight_hh_l0 [3H, H], bias_ih_l0 [3H], bias_hh_l0 [3H], gates
- * in the order r, z, n (Cho et al., arXiv 1406.1078). Its state is as sl_lstm's. */
+ * in the order r, z, n (Cho et al., arXiv 1406.1078). Its state and directions are as
+ * sl_lstm's. */
 struct sl_gru_options {
   struct sl_layer_options layer;
   int64_t features;
+  bool bidirectional, reverse, last;
 };
 SL_API enum sl_status sl_gru(struct sl_model *model, const char *name,
                              const struct sl_gru_options *options);

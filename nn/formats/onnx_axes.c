@@ -105,6 +105,41 @@ out:
   return status;
 }
 
+/* Both states [2, N, H] of a recurrent operator are a batch of [2, H] as they lie in memory. */
+enum sl_status sl__onnx_read_pick(reader *r, const node_of *node) {
+  const struct sl__onnx_tensor *index = sl__onnx_constant(r, node, 1);
+  struct sl_slice_options o = {.count = 1};
+  struct sl_shape view = {0};
+  int64_t number;
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_whole(r, node, "axis", 0, &number));
+  if (!index->wholes || index->count != 1 || index->ndim)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its indices must be one constant number");
+  bool is_first = x.order == SL__ONNX_TIME_FIRST && (number == 0 || number == -1 - x.view.ndim);
+  if (!is_first && x.order != SL__ONNX_BATCH_FIRST)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes its input transposed");
+  if (!is_first) SL__TRY(sample_axis(r, node, number, x.view.ndim, &o.axis));
+  int64_t size = x.view.dim[o.axis], first = index->wholes[0];
+  o.first = first < 0 ? first + size : first;
+  if (o.first < 0 || o.first >= size || x.view.ndim < 2)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "there is no index %lld in an axis of size %lld",
+                           (long long)first, (long long)size);
+  x.order = SL__ONNX_BATCH_FIRST;
+  if (size > 1) {
+    SL__TRY(sl__onnx_make_view(r, node, &x));
+    SL__TRY(sl__onnx_append(r, node, NULL, &sl__slice_kind, &o, &x, 1));
+    x.layer = r->model->count - 1;
+  }
+  for (int d = 0; d < x.view.ndim; d++)
+    if (d != o.axis) view.dim[view.ndim++] = x.view.dim[d];
+  x.view = view;
+  status = sl__onnx_rename_to(r, node, &x);
+out:
+  return status;
+}
+
 /* An Unsqueeze after the mean of a whole sample: Starling writes it, since ONNX leaves no axis. */
 static const node_of *last_of_mean(reader *r, const node_of *node) {
   if (!r->own || !strchr(node->name, '/') || !node->outputs) return node;

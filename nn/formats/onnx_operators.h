@@ -68,6 +68,8 @@ enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of 
                                        const int *axes);
 enum sl_status sl__onnx_read_concat(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_slice(reader *r, const node_of *node);
+/* Gather with one constant index: a slice of size 1, whose axis goes. */
+enum sl_status sl__onnx_read_pick(reader *r, const node_of *node);
 /* The mean over the whole plane of [C, H, W] is a global average: newer exporters write it so. */
 enum sl_status sl__onnx_read_mean(reader *r, const node_of *node);
 

@@ -13,6 +13,7 @@ enum sl__onnx_order {
   SL__ONNX_TIME_FIRST,     /* [T, N, ...] */
   SL__ONNX_TIME_DIRECTION, /* [T, 1, N, ...], the output of a recurrent operator */
   SL__ONNX_TIME_BATCH_DIRECTION,
+  SL__ONNX_TIME_DIRECTIONS, /* [T, D, N, H], the output of two directions; the view is [T, D, H] */
   SL__ONNX_ORDERS
 };
 

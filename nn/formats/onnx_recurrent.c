@@ -3,16 +3,50 @@
 
 #include "nn/formats/onnx_operators.h"
 
-/* Checks for the usual activations and one direction, without further features. */
+/* How a node goes over time, and its output. */
+struct way {
+  bool both, reverse, last;
+};
+
+static enum sl_status read_direction(const reader *r, const node_of *node, struct way *way) {
+  const char *direction;
+  enum sl_status status = sl__onnx_get_text(r, node, "direction", &direction);
+  if (status != SL_OK || !direction) return status;
+  way->both = !strcmp(direction, "bidirectional");
+  way->reverse = !strcmp(direction, "reverse");
+  if (way->both || way->reverse || !strcmp(direction, "forward")) return SL_OK;
+  return sl__onnx_refuse(r, node, SL_BAD_FILE,
+                         "attribute direction is %.32s; it must be forward, reverse or "
+                         "bidirectional",
+                         direction);
+}
+
+static bool is_used(const reader *r, const node_of *node, int output) {
+  if (output >= node->outputs || !*node->output[output]) return false;
+  const value_of *value = sl__onnx_find(r, node->output[output]);
+  return value && value->uses;
+}
+
+/* Y, all time steps; or Y_h, the last state. */
+static enum sl_status read_outputs(const reader *r, const node_of *node, struct way *way) {
+  way->last = is_used(r, node, 1);
+  if (is_used(r, node, 2))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "a node takes its cell's last state, '%.64s'; a layer gives h alone",
+                           node->output[2]);
+  if (way->last && is_used(r, node, 0))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "nodes take both its outputs and its last state, '%.64s'; a layer gives "
+                           "one of the two",
+                           node->output[1]);
+  return SL_OK;
+}
+
+/* Checks for the usual activations, without further features. */
 static enum sl_status check_recurrent(const reader *r, const node_of *node, bool is_lstm) {
   static const char *const strange[] = {"activations", "activation_alpha", "activation_beta",
                                         "clip"};
-  const char *direction;
   enum sl_status status;
-  SL__TRY(sl__onnx_get_text(r, node, "direction", &direction));
-  if (direction && strcmp(direction, "forward") != 0)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute direction is %.32s; only forward is supported", direction);
   for (int i = 0; i < node->attributes; i++)
     for (int k = 0; k < 4; k++)
       if (!strcmp(node->attribute[i].name, strange[k]))
@@ -23,15 +57,6 @@ static enum sl_status check_recurrent(const reader *r, const node_of *node, bool
   if (!is_lstm) SL__TRY(sl__onnx_must_be(r, node, "linear_before_reset", 0, 1));
   if (sl__onnx_has(node, 4) || (is_lstm && sl__onnx_has(node, 7)))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has lengths of sequences, or peepholes");
-  for (int i = 1; i < node->outputs; i++) {
-    const value_of *state = *node->output[i] ? sl__onnx_find(r, node->output[i]) : NULL;
-    if (state && state->uses)
-      return sl__onnx_refuse(
-          r, node, SL_UNSUPPORTED,
-          "a node takes its last state, '%.64s'; a layer gives the outputs of all "
-          "time steps",
-          state->name);
-  }
 out:
   return status;
 }
@@ -52,27 +77,52 @@ static enum sl_status check_states(const reader *r, const node_of *node, int las
 /* ONNX's gates are i, o, f, c and z, r, h; ours are i, f, c, o and r, z, h. how.gates has for each
  * of our gates the number of ONNX's. */
 static enum sl_status set_gates(reader *r, const node_of *node, int64_t gates, int64_t hidden,
-                                const struct sl__onnx_tensor *const t[3]) {
+                                const struct sl__onnx_tensor *const t[3], int direction) {
   struct sl__onnx_setting how = {.gates = gates == 4 ? "0231" : "102"};
-  int64_t rows = gates * hidden;
-  const float *bias = t[2] ? t[2]->reals : NULL;
+  static const char *const names[2][4] = {
+      {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"},
+      {"weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_ih_l0_reverse", "bias_hh_l0_reverse"}};
+  const char *const *name = names[direction];
+  int64_t rows = gates * hidden, by_x = rows * t[0]->dim[2], by_h = rows * hidden;
+  const float *bias = t[2] ? t[2]->reals + direction * 2 * rows : NULL;
   enum sl_status status;
-  SL__TRY(sl__onnx_set(r, node, "weight_ih_l0", t[0]->reals, t[0]->count, &how));
-  SL__TRY(sl__onnx_set(r, node, "weight_hh_l0", t[1]->reals, t[1]->count, &how));
-  SL__TRY(sl__onnx_set(r, node, "bias_ih_l0", bias, rows, &how));
-  status = sl__onnx_set(r, node, "bias_hh_l0", bias ? bias + rows : NULL, rows, &how);
+  SL__TRY(sl__onnx_set(r, node, name[0], t[0]->reals + direction * by_x, by_x, &how));
+  SL__TRY(sl__onnx_set(r, node, name[1], t[1]->reals + direction * by_h, by_h, &how));
+  SL__TRY(sl__onnx_set(r, node, name[2], bias, rows, &how));
+  status = sl__onnx_set(r, node, name[3], bias ? bias + rows : NULL, rows, &how);
 out:
   return status;
+}
+
+/* The output as the next nodes see it: Y [T, D, N, H], or Y_h [D, N, H]. */
+static enum sl_status give_output(reader *r, const node_of *node, struct way way, int64_t steps,
+                                  int64_t hidden) {
+  value_of y = {.is = SL__ONNX_OUTPUT,
+                .layer = r->model->count - 1,
+                .factor = 1,
+                .has_x = true,
+                .order = way.last   ? SL__ONNX_TIME_FIRST
+                         : way.both ? SL__ONNX_TIME_DIRECTIONS
+                                    : SL__ONNX_TIME_DIRECTION};
+  y.view = way.last   ? SL_SHAPE(way.both ? 2 : 1, hidden)
+           : way.both ? SL_SHAPE(steps, 2, hidden)
+                      : SL_SHAPE(steps, hidden);
+  if (!node->outputs) return sl__onnx_refuse(r, node, SL_BAD_FILE, "has no output");
+  return sl__onnx_define(r, node, node->output[way.last], &y);
 }
 
 enum sl_status sl__onnx_read_cell(reader *r, const node_of *node) {
   bool is_lstm = !strcmp(node->op, "LSTM");
   int64_t gates = is_lstm ? 4 : 3, hidden;
+  struct way way = {0};
   const struct sl__onnx_tensor *t[3] = {NULL};
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
+  SL__TRY(read_direction(r, node, &way));
+  SL__TRY(read_outputs(r, node, &way));
   SL__TRY(check_recurrent(r, node, is_lstm));
+  int64_t ways = way.both ? 2 : 1;
   SL__TRY(check_states(r, node, is_lstm ? 6 : 5));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 3, &t[0]));
   SL__TRY(sl__onnx_take_weight(r, node, 2, 3, &t[1]));
@@ -82,18 +132,19 @@ enum sl_status sl__onnx_read_cell(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "takes [T, N, I], made of [N, T, I] by a Transpose; export it with "
                            "batch_first");
-  if (hidden < 1 || hidden > SL__ONNX_MOST || t[0]->dim[0] != 1 || t[1]->dim[0] != 1 ||
+  if (hidden < 1 || hidden > SL__ONNX_MOST || t[0]->dim[0] != ways || t[1]->dim[0] != ways ||
       t[0]->dim[1] != gates * hidden || t[0]->dim[2] != x.view.dim[1] ||
       t[1]->dim[1] != gates * hidden || t[1]->dim[2] != hidden ||
-      (t[2] && t[2]->count != 2 * gates * hidden))
+      (t[2] && t[2]->count != ways * 2 * gates * hidden))
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weights do not fit its input or hidden_size");
-  struct sl_lstm_options lstm = {.features = hidden};
-  struct sl_gru_options gru = {.features = hidden};
+  struct sl_lstm_options lstm = {
+      .features = hidden, .bidirectional = way.both, .reverse = way.reverse, .last = way.last};
+  struct sl_gru_options gru = {
+      .features = hidden, .bidirectional = way.both, .reverse = way.reverse, .last = way.last};
   SL__TRY(sl__onnx_append(r, node, NULL, is_lstm ? &sl__lstm_kind : &sl__gru_kind,
                           is_lstm ? (void *)&lstm : &gru, &x, 1));
-  SL__TRY(set_gates(r, node, gates, hidden, t));
-  value_of seen = {.view = SL_SHAPE(x.view.dim[0], hidden), .order = SL__ONNX_TIME_DIRECTION};
-  status = sl__onnx_give_first(r, node, &seen);
+  for (int d = 0; d < ways; d++) SL__TRY(set_gates(r, node, gates, hidden, t, d));
+  status = give_output(r, node, way, x.view.dim[0], hidden);
 out:
   return status;
 }

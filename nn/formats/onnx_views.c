@@ -11,11 +11,13 @@ static int axes_of(enum sl__onnx_order order, int sample, int axes[SL__ONNX_DIMS
   static const int before[SL__ONNX_ORDERS][4] = {{BATCH_AXIS},
                                                  {0, BATCH_AXIS},
                                                  {0, DIRECTION_AXIS, BATCH_AXIS},
-                                                 {0, BATCH_AXIS, DIRECTION_AXIS}};
-  static const int count[SL__ONNX_ORDERS] = {1, 2, 3, 3};
+                                                 {0, BATCH_AXIS, DIRECTION_AXIS},
+                                                 {0, 1, BATCH_AXIS}};
+  static const int count[SL__ONNX_ORDERS] = {1, 2, 3, 3, 3};
   int ndim = count[order];
   memcpy(axes, before[order], sizeof before[order]);
-  for (int d = order != SL__ONNX_BATCH_FIRST; d < sample; d++) axes[ndim++] = d;
+  int first = order == SL__ONNX_BATCH_FIRST ? 0 : order == SL__ONNX_TIME_DIRECTIONS ? 2 : 1;
+  for (int d = first; d < sample; d++) axes[ndim++] = d;
   return ndim;
 }
 
@@ -90,9 +92,11 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
     SL__TRY(sl__onnx_axis(r, node, perm ? perm[d] : ndim - 1 - d, ndim, &axis));
     to[d] = from[axis];
   }
-  /* time must be the layer's own first axis, with features behind it, except for tokens */
-  bool may_turn = sl_shape_equal(&x.view, sl__onnx_shape_of(r, &x)) &&
-                  (x.view.ndim > 1 || (r->tokens && x.layer == SL__INPUT));
+  /* time must be the layer's own first axis, with features behind it, except for tokens; or the
+   * axes were turned before */
+  bool may_turn =
+      x.order != SL__ONNX_BATCH_FIRST || (sl_shape_equal(&x.view, sl__onnx_shape_of(r, &x)) &&
+                                          (x.view.ndim > 1 || (r->tokens && x.layer == SL__INPUT)));
   for (int order = 0; order < SL__ONNX_ORDERS; order++) {
     if (order != SL__ONNX_BATCH_FIRST && !may_turn) continue;
     if (axes_of((enum sl__onnx_order)order, x.view.ndim, own) != ndim ||
@@ -119,7 +123,8 @@ static bool says(const reader *r, int64_t said, int64_t dim) {
 static bool find_order(const reader *r, const struct sl__onnx_tensor *shape, value_of *x) {
   int64_t dim[SL__ONNX_DIMS];
   value_of other = *x;
-  bool has_direction = x->order > SL__ONNX_TIME_FIRST;
+  bool has_direction =
+      x->order == SL__ONNX_TIME_DIRECTION || x->order == SL__ONNX_TIME_BATCH_DIRECTION;
   for (int tries = 0; tries < 2; tries++) {
     int ndim = full_shape(&other, dim);
     bool same = ndim == shape->count;
@@ -158,6 +163,21 @@ static bool find_view(const reader *r, const struct sl__onnx_tensor *shape, bool
           (r->batch && batch == r->batch));
 }
 
+/* The same for [T, N, ...], whose first axis stays: [T, N, 2, H] -> [T, N, 2 H]. */
+static bool find_time_view(const reader *r, const struct sl__onnx_tensor *shape, bool zero_copies,
+                           const value_of *x, struct sl_shape *view) {
+  int64_t wholes[SL__ONNX_DIMS];
+  struct sl__onnx_tensor turned = *shape;
+  value_of first = *x;
+  if (x->order != SL__ONNX_TIME_FIRST || shape->count < 2) return false;
+  memcpy(wholes, shape->wholes, (size_t)shape->count * sizeof *wholes);
+  wholes[1] = shape->wholes[0] == 0 && zero_copies ? x->view.dim[0] : shape->wholes[0];
+  wholes[0] = shape->wholes[1];
+  turned.wholes = wholes;
+  first.order = SL__ONNX_BATCH_FIRST;
+  return find_view(r, &turned, zero_copies, &first, view) && view->dim[0] == x->view.dim[0];
+}
+
 /* A layer of the model that Starling wrote. */
 static enum sl_status append_reshape(reader *r, const node_of *node, const value_of *x) {
   struct sl_reshape_options o = {.shape = x->view};
@@ -180,7 +200,8 @@ enum sl_status sl__onnx_read_reshape(reader *r, const node_of *node) {
                            "its shape must be a constant, but for the "
                            "batch's size");
   if (!is_own_layer(r, node) && find_order(r, shape, &x)) return sl__onnx_rename_to(r, node, &x);
-  if (!find_view(r, shape, !zero_is_zero, &x, &view))
+  if (!find_view(r, shape, !zero_is_zero, &x, &view) &&
+      !find_time_view(r, shape, !zero_is_zero, &x, &view))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its shape is none of a batch of samples %s; the batch's axis stays "
                            "apart and first",
@@ -228,14 +249,19 @@ enum sl_status sl__onnx_read_squeeze(reader *r, const node_of *node) {
     bool goes = out >> d & 1;
     has_direction |= axes[d] == DIRECTION_AXIS && goes;
     fits &= !goes || axes[d] == DIRECTION_AXIS ||
-            (x.order == SL__ONNX_BATCH_FIRST && axes[d] >= 0 && x.view.dim[axes[d]] == 1);
+            (axes[d] >= 0 && x.view.dim[axes[d]] == 1 &&
+             (x.order == SL__ONNX_BATCH_FIRST || (x.order == SL__ONNX_TIME_FIRST && d == 0)));
     if (axes[d] >= 0 && !goes) view.dim[view.ndim++] = x.view.dim[axes[d]];
   }
   if (!fits || view.ndim < 1)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "axes: only axes of size 1 of a sample can be removed");
-  if (has_direction) x.order = SL__ONNX_TIME_FIRST;
-  if (x.order == SL__ONNX_BATCH_FIRST) x.view = view;
+  if (has_direction) {
+    x.order = SL__ONNX_TIME_FIRST;
+  } else {
+    if (out & 1) x.order = SL__ONNX_BATCH_FIRST;
+    x.view = view;
+  }
   status = sl__onnx_rename_to(r, node, &x);
 out:
   return status;

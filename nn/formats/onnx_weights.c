@@ -163,7 +163,7 @@ enum sl_status sl__onnx_read_matmul(reader *r, const node_of *node) {
   if (!d.positions && (x.view.ndim != 1 || x.order != SL__ONNX_BATCH_FIRST))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes a reshaped input of %d dimensions",
                            x.view.ndim + 1);
-  if (x.order > SL__ONNX_TIME_FIRST)
+  if (x.order > SL__ONNX_TIME_FIRST) /* an axis of directions */
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "takes a recurrent operator's output with its "
                            "axis of directions");
@@ -177,6 +177,7 @@ enum sl_status sl__onnx_read_gather(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *table;
   enum sl_status status;
   value_of tokens;
+  if (sl__onnx_constant(r, node, 1)) return sl__onnx_read_pick(r, node);
   SL__TRY(sl__onnx_take_plain(r, node, 1, &tokens));
   SL__TRY(sl__onnx_take_weight(r, node, 0, 2, &table));
   SL__TRY(sl__onnx_must_be(r, node, "axis", 0, 0));

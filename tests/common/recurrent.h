@@ -1,16 +1,19 @@
 /* Common tests of LSTM and GRU. The including file defines CELL_NAME, OP(forward) as the
  * operation's name, TORCH(x) as that of PyTorch's numbers, and GATES, STATES, SAVED in units of H;
- * it also defines naive(). References: that loop in double precision, its finite differences, one
- * run against two chunks, and numbers from PyTorch. */
+ * it also defines naive(), one direction forward in time. References: that loop in double
+ * precision, for the other direction on a sequence that is turned round, its finite differences,
+ * one run against two chunks, and numbers from PyTorch. */
 #ifndef SL_TESTS_COMMON_RECURRENT_H
 #define SL_TESTS_COMMON_RECURRENT_H
 
 #include "tests/common/check.h"
+#include "codelets/kernels/recurrent.h"
 #include "tests/fixtures/recurrent.h"
 
 struct cell {
   int64_t n, t, i, h;
   const double *x, *param, *state; /* state: h, then c where there is one, a row */
+  int time;                        /* set of enum sl__time */
 };
 
 static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
@@ -18,23 +21,82 @@ static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
 /* y [n, t, h]; last [n, STATES h]. */
 static void naive(const struct cell *l, double *y, double *last);
 
-static int64_t params(const struct cell *l) { return GATES * l->h * (l->i + l->h + 2); }
+static int64_t ways(const struct cell *l) { return l->time & SL__TIME_BOTH ? 2 : 1; }
+static int64_t params(const struct cell *l) { return ways(l) * GATES * l->h * (l->i + l->h + 2); }
+static int64_t outputs(const struct cell *l) {
+  return l->n * (l->time & SL__TIME_LAST ? 1 : l->t) * ways(l) * l->h;
+}
+static int64_t states(const struct cell *l) { return l->n * ways(l) * STATES * l->h; }
 
-static const struct cell shapes[] = {{1, 1, 1, 1, 0, 0, 0},    {2, 3, 4, 5, 0, 0, 0},
-                                     {5, 1, 7, 16, 0, 0, 0},   {1, 9, 3, 17, 0, 0, 0},
-                                     {7, 6, 33, 20, 0, 0, 0},  {3, 12, 1, 65, 0, 0, 0},
-                                     {10, 8, 40, 100, 0, 0, 0}};
+/* One direction d of the layer by naive(): the steps turned round, the parts picked and put by
+ * hand.
+ */
+static void reference_way(const struct cell *l, int64_t d, double *y, double *last) {
+  int64_t D = ways(l), S = STATES * l->h, H = l->h, T = l->t;
+  bool turned = d || l->time & SL__TIME_REVERSE;
+  double *x = zeros(l->n * T * l->i), *state = zeros(l->n * S), *out = zeros(l->n * T * H),
+         *end = zeros(l->n * S);
+  struct cell one = {l->n, T, l->i, H, x, l->param + d * params(l) / D, state, SL__TIME_FORWARD};
+  for (int64_t n = 0; n < l->n; n++) {
+    memcpy(state + n * S, l->state + (n * D + d) * S, (size_t)S * sizeof *state);
+    for (int64_t t = 0; t < T; t++)
+      memcpy(x + (n * T + (turned ? T - 1 - t : t)) * l->i, l->x + (n * T + t) * l->i,
+             (size_t)l->i * sizeof *x);
+  }
+  naive(&one, out, end);
+  for (int64_t n = 0; n < l->n; n++) {
+    memcpy(last + (n * D + d) * S, end + n * S, (size_t)S * sizeof *last);
+    for (int64_t t = 0; t < T && !(l->time & SL__TIME_LAST); t++)
+      memcpy(y + ((n * T + (turned ? T - 1 - t : t)) * D + d) * H, out + (n * T + t) * H,
+             (size_t)H * sizeof *y);
+    if (l->time & SL__TIME_LAST)
+      memcpy(y + (n * D + d) * H, out + (n * T + T - 1) * H, (size_t)H * sizeof *y);
+  }
+  double *values[] = {x, state, out, end};
+  for (int i = 0; i < 4; i++) free(values[i]);
+}
+
+static void reference(const struct cell *l, double *y, double *last) {
+  for (int64_t d = 0; d < ways(l); d++) reference_way(l, d, y, last);
+}
+
+enum { REVERSE = SL__TIME_REVERSE, BOTH = SL__TIME_BOTH, LAST = SL__TIME_LAST };
+static const struct cell shapes[] = {{1, 1, 1, 1, 0, 0, 0, 0},
+                                     {2, 3, 4, 5, 0, 0, 0, 0},
+                                     {5, 1, 7, 16, 0, 0, 0, 0},
+                                     {1, 9, 3, 17, 0, 0, 0, 0},
+                                     {7, 6, 33, 20, 0, 0, 0, 0},
+                                     {3, 12, 1, 65, 0, 0, 0, 0},
+                                     {10, 8, 40, 100, 0, 0, 0, 0},
+                                     {2, 3, 4, 5, 0, 0, 0, REVERSE},
+                                     {7, 4, 3, 20, 0, 0, 0, REVERSE},
+                                     {5, 1, 7, 16, 0, 0, 0, BOTH},
+                                     {3, 5, 4, 17, 0, 0, 0, BOTH},
+                                     {6, 4, 33, 20, 0, 0, 0, BOTH},
+                                     {2, 4, 5, 33, 0, 0, 0, LAST},
+                                     {6, 4, 5, 7, 0, 0, 0, LAST | REVERSE},
+                                     {1, 6, 3, 18, 0, 0, 0, LAST | BOTH},
+                                     {9, 3, 2, 6, 0, 0, 0, LAST | BOTH}};
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
 struct tensors {
   struct sl__tensor *x, *param, *state, *y, *saved;
 };
 
+static struct sl_shape y_shape(const struct cell *l) {
+  return l->time & LAST ? SL_SHAPE(l->n, ways(l) * l->h) : SL_SHAPE(l->n, l->t, ways(l) * l->h);
+}
+static struct sl_shape state_shape(const struct cell *l) {
+  return SL_SHAPE(l->n, ways(l) * STATES * l->h);
+}
+static struct sl_shape saved_shape(const struct cell *l) {
+  return SL_SHAPE(l->n, l->t, ways(l) * SAVED * l->h);
+}
+
 static struct tensors make(const struct cell *l) {
-  return (struct tensors){
-      tensor(SL_SHAPE(l->n, l->t, l->i), l->x), tensor(SL_SHAPE(params(l)), l->param),
-      tensor(SL_SHAPE(l->n, STATES * l->h), l->state), tensor(SL_SHAPE(l->n, l->t, l->h), NULL),
-      tensor(SL_SHAPE(l->n, l->t, SAVED * l->h), NULL)};
+  return (struct tensors){tensor(SL_SHAPE(l->n, l->t, l->i), l->x),
+                          tensor(SL_SHAPE(params(l)), l->param), tensor(state_shape(l), l->state),
+                          tensor(y_shape(l), NULL), tensor(saved_shape(l), NULL)};
 }
 
 static void check_forward(void) {
@@ -42,15 +104,15 @@ static void check_forward(void) {
     struct cell l = shapes[s];
     l.x = random_values(l.n * l.t * l.i, 1);
     l.param = random_values(params(&l), 2);
-    l.state = random_values(l.n * STATES * l.h, 3);
-    double *y = zeros(l.n * l.t * l.h), *last = zeros(l.n * STATES * l.h);
-    naive(&l, y, last);
+    l.state = random_values(states(&l), 3);
+    double *y = zeros(outputs(&l)), *last = zeros(states(&l));
+    reference(&l, y, last);
     struct tensors v = make(&l);
-    OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved));
+    OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved, l.time));
     /* an error of one step passes through all later ones */
     double terms = (double)((l.i + l.h) * l.t);
-    assert_near("y", take(v.y), y, l.n * l.t * l.h, terms, 4);
-    assert_near("state", take(v.state), last, l.n * STATES * l.h, terms, 4);
+    assert_near("y", take(v.y), y, outputs(&l), terms, 4);
+    assert_near("state", take(v.state), last, states(&l), terms, 4);
     sl__tensor_free(v.x);
     sl__tensor_free(v.param);
     sl__tensor_free(v.saved);
@@ -77,9 +139,9 @@ static double scalar(const double *values, void *data) {
   struct question *q = data;
   struct cell l = q->l;
   *(q->by == BY_X ? &l.x : q->by == BY_PARAM ? &l.param : &l.state) = values;
-  double *y = zeros(l.n * l.t * l.h), *last = zeros(l.n * STATES * l.h);
-  naive(&l, y, last);
-  double sum = dot(y, q->dy, l.n * l.t * l.h) + dot(last, q->dstate, l.n * STATES * l.h);
+  double *y = zeros(outputs(&l)), *last = zeros(states(&l));
+  reference(&l, y, last);
+  double sum = dot(y, q->dy, outputs(&l)) + dot(last, q->dstate, states(&l));
   free(y);
   free(last);
   return sum;
@@ -89,7 +151,7 @@ static double scalar(const double *values, void *data) {
  * rounded: to values that bf16 holds. */
 static struct question ask(const struct cell *shape, bool small, bool rounded) {
   struct cell l = *shape;
-  int64_t nx = l.n * l.t * l.i, ny = l.n * l.t * l.h, ns = l.n * STATES * l.h, np = params(&l);
+  int64_t nx = l.n * l.t * l.i, ny = outputs(&l), ns = states(&l), np = params(&l);
   double *x = random_values(nx, 1), *param = random_values(np, 2), *dy = random_values(ny, 4),
          *dx = random_values(nx, 8);
   for (int64_t i = 0; small && i < np; i++) param[i] /= sqrt((double)l.h);
@@ -121,16 +183,16 @@ typedef struct sl__tensor *maker(struct sl_shape shape, const double *values);
 
 static struct outcome run(const struct question *q, maker *of, const struct sl__launch *launch) {
   const struct cell *l = &q->l;
-  struct sl_shape xs = SL_SHAPE(l->n, l->t, l->i), ys = SL_SHAPE(l->n, l->t, l->h),
-                  ss = SL_SHAPE(l->n, STATES * l->h), ps = SL_SHAPE(params(l));
+  struct sl_shape xs = SL_SHAPE(l->n, l->t, l->i), ys = y_shape(l), ss = state_shape(l),
+                  ps = SL_SHAPE(params(l));
   struct sl__tensor *x = of(xs, l->x), *param = of(ps, l->param), *state = tensor(ss, l->state),
-                    *y = of(ys, NULL), *saved = of(SL_SHAPE(l->n, l->t, SAVED * l->h), NULL),
-                    *dy = of(ys, q->dy), *dstate = tensor(ss, q->dstate), *dx = of(xs, q->dx),
+                    *y = of(ys, NULL), *saved = of(saved_shape(l), NULL), *dy = of(ys, q->dy),
+                    *dstate = tensor(ss, q->dstate), *dx = of(xs, q->dx),
                     *grad = tensor(ps, q->grad);
-  OK(OP(forward)(context, launch, x, param, state, y, saved));
-  OK(OP(backward_gates)(context, launch, param, saved, dy, dstate, l->i));
-  OK(OP(backward_data)(context, launch, saved, param, dx));
-  OK(OP(backward_weight)(context, launch, x, saved, grad));
+  OK(OP(forward)(context, launch, x, param, state, y, saved, l->time));
+  OK(OP(backward_gates)(context, launch, param, saved, dy, dstate, l->i, l->time));
+  OK(OP(backward_data)(context, launch, saved, param, dx, l->time));
+  OK(OP(backward_weight)(context, launch, x, saved, grad, l->time));
   struct sl__tensor *rest[] = {x, param, saved, dy};
   for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
   return (struct outcome){take(y), take(state), take(dx), take(grad), take(dstate)};
@@ -147,12 +209,13 @@ static void check_one_backward(struct question *q, bool add) {
   q->by = BY_PARAM;
   assert_slope("grad", scalar, q, l->param, o.grad, params(l));
   q->by = BY_STATE;
-  assert_slope("dstate", scalar, q, l->state, o.dstate, l->n * STATES * l->h);
+  assert_slope("dstate", scalar, q, l->state, o.dstate, states(l));
   /* the two biases of LSTM's gates, of GRU's r and z: to the bit */
-  const double *bias = o.grad + GATES * l->h * (l->i + l->h);
-  if (!add)
+  for (int64_t d = 0; !add && d < ways(l); d++) {
+    const double *bias = o.grad + (d + 1) * params(l) / ways(l) - 2 * GATES * l->h;
     assert_memory_equal(bias, bias + GATES * l->h,
                         (size_t)((GATES == 4 ? 4 : 2) * l->h) * sizeof *bias);
+  }
   double *values[] = {o.y, o.state, o.dx, o.grad, o.dstate};
   for (int i = 0; i < 5; i++) free(values[i]);
 }
@@ -193,11 +256,11 @@ static void check_coarse(maker *of, const struct sl__launch *launch, double shar
     struct question q = ask(&shapes[s], true, of == bf16_tensor);
     const struct cell *l = &q.l;
     struct outcome got = run(&q, of, launch), want = run(&q, tensor, &exact);
-    assert_share("y", got.y, want.y, l->n * l->t * l->h, share);
-    assert_share("state", got.state, want.state, l->n * STATES * l->h, share);
+    assert_share("y", got.y, want.y, outputs(l), share);
+    assert_share("state", got.state, want.state, states(l), share);
     assert_share("dx", got.dx, want.dx, l->n * l->t * l->i, share);
     assert_share("grad", got.grad, want.grad, params(l), share);
-    assert_share("dstate", got.dstate, want.dstate, l->n * STATES * l->h, share);
+    assert_share("dstate", got.dstate, want.dstate, states(l), share);
     forget(&q);
   }
 }
@@ -250,11 +313,11 @@ static void chunks_are_one_run(void **state) {
     dys[k] = steps_of(dy, l->n, l->t, l->h, from, steps);
     ys[k] = tensor(SL_SHAPE(l->n, steps, l->h), NULL);
     saved[k] = tensor(SL_SHAPE(l->n, steps, SAVED * l->h), NULL);
-    OK(OP(forward)(context, &plain, xs[k], p, h, ys[k], saved[k]));
+    OK(OP(forward)(context, &plain, xs[k], p, h, ys[k], saved[k], 0));
   }
   for (int k = 1; k >= 0; k--) {
-    OK(OP(backward_gates)(context, &plain, p, saved[k], dys[k], dh, l->i));
-    OK(OP(backward_weight)(context, k ? &plain : &adding, xs[k], saved[k], grad));
+    OK(OP(backward_gates)(context, &plain, p, saved[k], dys[k], dh, l->i, 0));
+    OK(OP(backward_weight)(context, k ? &plain : &adding, xs[k], saved[k], grad, 0));
   }
   double *by_param = take(grad), *by_state = take(dh);
   l->x = x;
@@ -284,10 +347,10 @@ static void check_pytorch(void) {
                     *dstate = tensor(SL_SHAPE(l.n, STATES * TORCH_H), half),
                     *dx = tensor(SL_SHAPE(l.n, l.t, l.i), NULL),
                     *grad = tensor(SL_SHAPE(params(&l)), NULL);
-  OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved));
-  OK(OP(backward_gates)(context, &plain, v.param, v.saved, dy, dstate, l.i));
-  OK(OP(backward_data)(context, &plain, v.saved, v.param, dx));
-  OK(OP(backward_weight)(context, &plain, v.x, v.saved, grad));
+  OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved, 0));
+  OK(OP(backward_gates)(context, &plain, v.param, v.saved, dy, dstate, l.i, 0));
+  OK(OP(backward_data)(context, &plain, v.saved, v.param, dx, 0));
+  OK(OP(backward_weight)(context, &plain, v.x, v.saved, grad, 0));
   assert_near("y", take(v.y), TORCH(y), ny, 20, 1);
   assert_near("state", take(v.state), TORCH(end), ns, 20, 1);
   assert_near("dx", take(dx), TORCH(dx), nx, 40, 2);
@@ -305,17 +368,23 @@ static void misfits_are_refused(void **state) {
   struct tensors v = make(&l);
   struct sl__tensor *bad = tensor(SL_SHAPE(2, 3, 5 * SAVED + 1), NULL),
                     *flat = tensor(SL_SHAPE(2, 12), NULL);
-  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, bad), SL_BAD_SHAPE);
-  assert_int_equal(OP(forward)(context, &plain, flat, v.param, v.state, v.y, v.saved),
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, bad, 0), SL_BAD_SHAPE);
+  assert_int_equal(OP(forward)(context, &plain, flat, v.param, v.state, v.y, v.saved, 0),
                    SL_BAD_SHAPE);
-  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, flat, v.y, v.saved), SL_BAD_SHAPE);
-  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.x, v.saved), SL_BAD_SHAPE);
-  assert_int_equal(OP(backward_gates)(context, &plain, v.param, v.saved, v.y, flat, 4),
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, flat, v.y, v.saved, 0), SL_BAD_SHAPE);
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.x, v.saved, 0),
                    SL_BAD_SHAPE);
-  assert_int_equal(OP(backward_gates)(context, &plain, v.param, v.saved, v.y, v.state, 3),
+  assert_int_equal(OP(backward_gates)(context, &plain, v.param, v.saved, v.y, flat, 4, 0),
                    SL_BAD_SHAPE);
-  assert_int_equal(OP(backward_data)(context, &plain, v.saved, v.param, v.y), SL_BAD_SHAPE);
-  assert_int_equal(OP(backward_weight)(context, &plain, v.x, v.saved, v.state), SL_BAD_SHAPE);
+  assert_int_equal(OP(backward_gates)(context, &plain, v.param, v.saved, v.y, v.state, 3, 0),
+                   SL_BAD_SHAPE);
+  assert_int_equal(OP(backward_data)(context, &plain, v.saved, v.param, v.y, 0), SL_BAD_SHAPE);
+  assert_int_equal(OP(backward_weight)(context, &plain, v.x, v.saved, v.state, 0), SL_BAD_SHAPE);
+  /* what fits one direction does not fit two, nor an output at the end alone */
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved, BOTH),
+                   SL_BAD_SHAPE);
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved, LAST),
+                   SL_BAD_SHAPE);
   struct sl__tensor *rest[] = {v.x, v.param, v.state, v.y, v.saved, bad, flat};
   for (int i = 0; i < 7; i++) sl__tensor_free(rest[i]);
 }

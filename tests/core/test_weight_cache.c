@@ -4,6 +4,7 @@
 #include "tests/common/check.h"
 #include "core/graph/weight_cache.h"
 #include "core/graph/graph.h"
+#include "codelets/kernels/recurrent.h"
 
 enum { STEPS = 18, IN = 21, HIDDEN = 37, OUT = 77 };
 
@@ -48,7 +49,8 @@ static enum sl_status calls(const struct network *n) {
   const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
   enum sl_status status = sl__fill(context, &l, n->state, 0.25f);
   if (status == SL_OK)
-    status = sl__lstm_forward(context, &l, n->x, n->lstm, n->state, n->y, n->saved);
+    status =
+        sl__lstm_forward(context, &l, n->x, n->lstm, n->state, n->y, n->saved, SL__TIME_FORWARD);
   if (status != SL_OK) return status;
   return sl__dense_forward(context, &l, n->y, n->dense, n->result, true, SL_ACTIVATION_TANH);
 }

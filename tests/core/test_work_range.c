@@ -138,19 +138,20 @@ static void dense_parts_are_the_whole(void **state) {
   check_dense(1, 45, 96, SL_ACTIVATION_SIGMOID, 2); /* or more */
 }
 
-static void check_lstm(int32_t rows, int32_t steps, int32_t in, int32_t hidden) {
+static void check_lstm(int32_t rows, int32_t steps, int32_t in, int32_t hidden, int32_t time) {
   char what[64];
-  struct sl__recurrent_args a = {rows, steps, in, hidden, SL__DIRECT_CONV};
+  struct sl__recurrent_args a = {rows, steps, in, hidden, SL__DIRECT_CONV, time};
+  int64_t ways = sl__directions(&a);
   struct kernel k = {.run = sl__lstm_forward_cpu, .buffers = 6, .phases = 1 + steps};
   k.argument.args.recurrent = a;
   k.count[0] = (int64_t)rows * steps * in;
-  k.count[1] = 4 * (int64_t)hidden * (in + hidden + 2);
-  k.count[2] = 2 * (int64_t)rows * hidden;
-  k.count[3] = (int64_t)rows * steps * hidden;
+  k.count[1] = ways * sl__recurrent_params(&a, 4);
+  k.count[2] = 2 * ways * rows * hidden;
+  k.count[3] = ways * rows * steps * hidden;
   k.count[4] = 6 * k.count[3];
   k.count[5] = (int64_t)(sl__recurrent_scratch(&a, 4, false) / sizeof(float));
-  snprintf(what, sizeof what, "lstm %d x %d, %d -> %d", rows, steps, in, hidden);
-  check(what, k, sl__recurrent_units(&a));
+  snprintf(what, sizeof what, "lstm %d x %d, %d -> %d (%d)", rows, steps, in, hidden, time);
+  check(what, k, ways * sl__recurrent_units(&a));
 }
 
 static void lstm_parts_are_the_whole(void **state) {
@@ -158,8 +159,10 @@ static void lstm_parts_are_the_whole(void **state) {
   (void)state;
   for (size_t h = 0; h < sizeof hidden / sizeof *hidden; h++)
     for (int32_t rows = 1; rows <= 4; rows++) {
-      check_lstm(rows, 2, 3, hidden[h]);
-      check_lstm(rows, 5, 20, hidden[h]);
+      check_lstm(rows, 2, 3, hidden[h], SL__TIME_FORWARD);
+      check_lstm(rows, 5, 20, hidden[h], SL__TIME_FORWARD);
+      check_lstm(rows, 4, 5, hidden[h], SL__TIME_BOTH);
+      check_lstm(rows, 4, 5, hidden[h], SL__TIME_REVERSE);
     }
 }
 

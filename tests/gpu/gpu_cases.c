@@ -6,6 +6,7 @@
 
 #include <starling/data.h>
 
+#include "codelets/kernels/recurrent.h"
 #include "core/base/error.h"
 #include "tests/gpu/gpu_custom.h"
 #include "tests/gpu/gpu_ops.h"
@@ -649,36 +650,42 @@ static enum sl_status rows_sgd(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {20, 6, 70, 20})                                                               \
   CASE(__VA_ARGS__, {20, 6, 5, 3}) /* too little room: NaN */
 
-/* ---- recurrent layers: N, T, inputs, hidden; weights as small as PyTorch's ---------------- */
+/* ---- recurrent layers: N, T, inputs, hidden, set of enum sl__time; weights as small as PyTorch's
+ */
 
 struct recurrent {
   double size, terms;
   struct sums sums;
   struct sl_shape x, y;
+  int64_t ways; /* number of directions */
 };
 
 static struct recurrent recurrent_of(const int64_t *d, int terms_a_step) {
   double size = 1 / sqrt((double)d[3]), terms = (double)(d[2] + d[3]) * terms_a_step;
+  int64_t ways = d[4] & SL__TIME_BOTH ? 2 : 1;
   return (struct recurrent){
       .size = size,
       .terms = terms,
       .sums = {.terms = terms, .magnitude = 1, .factors = size, .steps = (double)d[1]},
       .x = SL_SHAPE(d[0], d[1], d[2]),
-      .y = SL_SHAPE(d[0], d[1], d[3])};
+      .ways = ways,
+      .y = d[4] & SL__TIME_LAST ? SL_SHAPE(d[0], ways * d[3]) : SL_SHAPE(d[0], d[1], ways * d[3])};
 }
 
 struct cell {
   int gates, width, states; /* times hidden */
   enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl__tensor *,
                             struct sl__tensor *, struct sl__tensor *, struct sl__tensor *,
-                            struct sl__tensor *);
+                            struct sl__tensor *, int);
   enum sl_status (*backward_gates)(struct sl_context *, const struct sl__launch *,
                                    struct sl__tensor *, struct sl__tensor *, struct sl__tensor *,
-                                   struct sl__tensor *, int64_t);
+                                   struct sl__tensor *, int64_t, int);
   enum sl_status (*backward_data)(struct sl_context *, const struct sl__launch *,
-                                  struct sl__tensor *, struct sl__tensor *, struct sl__tensor *);
+                                  struct sl__tensor *, struct sl__tensor *, struct sl__tensor *,
+                                  int);
   enum sl_status (*backward_weight)(struct sl_context *, const struct sl__launch *,
-                                    struct sl__tensor *, struct sl__tensor *, struct sl__tensor *);
+                                    struct sl__tensor *, struct sl__tensor *, struct sl__tensor *,
+                                    int);
 };
 
 static const struct cell lstm = {4,
@@ -697,7 +704,7 @@ static const struct cell gru = {3,
                                 sl__gru_backward_weight};
 
 static int64_t cell_params(const struct cell *c, const int64_t *d) {
-  return c->gates * d[3] * (d[2] + d[3] + 2);
+  return (d[4] & SL__TIME_BOTH ? 2 : 1) * c->gates * d[3] * (d[2] + d[3] + 2);
 }
 
 static enum sl_status cell_forward(struct trial *t, const int64_t *d, const struct cell *c) {
@@ -705,43 +712,45 @@ static enum sl_status cell_forward(struct trial *t, const int64_t *d, const stru
   struct sl__tensor *x = given(t, t->type, r.x);
   struct sl__tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
   struct sl__tensor *state =
-      changed(t, SL_F32, SL_SHAPE(d[0], c->states * d[3]), -0.5, 0.5, r.sums);
+      changed(t, SL_F32, SL_SHAPE(d[0], r.ways * c->states * d[3]), -0.5, 0.5, r.sums);
   struct sl__tensor *y = written(t, t->type, r.y, r.sums);
-  struct sl__tensor *saved = written(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]), r.sums);
+  struct sl__tensor *saved =
+      written(t, t->type, SL_SHAPE(d[0], d[1], r.ways * c->width * d[3]), r.sums);
   if (t->status != SL_OK) return t->status;
-  return c->forward(t->context, L, x, param, state, y, saved);
+  return c->forward(t->context, L, x, param, state, y, saved, (int)d[4]);
 }
 
 static enum sl_status cell_backward_gates(struct trial *t, const int64_t *d, const struct cell *c) {
   struct recurrent r = recurrent_of(d, c->gates);
   struct sl__tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
   struct sl__tensor *saved =
-      changed(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]), 0.1, 0.9, r.sums);
+      changed(t, t->type, SL_SHAPE(d[0], d[1], r.ways * c->width * d[3]), 0.1, 0.9, r.sums);
   struct sl__tensor *dy = given(t, t->type, r.y);
   struct sl__tensor *dstate =
-      changed(t, SL_F32, SL_SHAPE(d[0], c->states * d[3]), -0.5, 0.5, r.sums);
+      changed(t, SL_F32, SL_SHAPE(d[0], r.ways * c->states * d[3]), -0.5, 0.5, r.sums);
   if (t->status != SL_OK) return t->status;
-  return c->backward_gates(t->context, L, param, saved, dy, dstate, d[2]);
+  return c->backward_gates(t->context, L, param, saved, dy, dstate, d[2], (int)d[4]);
 }
 
 static enum sl_status cell_backward_data(struct trial *t, const int64_t *d, const struct cell *c) {
   struct recurrent r = recurrent_of(d, c->gates);
-  struct sl__tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
+  struct sl__tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], r.ways * c->width * d[3]));
   struct sl__tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
-  struct sl__tensor *dx = added(t, t->type, r.x, products((double)(c->gates * d[3]) + 1, r.size));
+  struct sl__tensor *dx =
+      added(t, t->type, r.x, products((double)(r.ways * c->gates * d[3]) + 1, r.size));
   if (t->status != SL_OK) return t->status;
-  return c->backward_data(t->context, L, dgates, param, dx);
+  return c->backward_data(t->context, L, dgates, param, dx, (int)d[4]);
 }
 
 static enum sl_status cell_backward_weight(struct trial *t, const int64_t *d,
                                            const struct cell *c) {
   struct recurrent r = recurrent_of(d, 1);
   struct sl__tensor *x = given(t, t->type, r.x);
-  struct sl__tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
+  struct sl__tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], r.ways * c->width * d[3]));
   struct sl__tensor *grad =
       added(t, SL_F32, SL_SHAPE(cell_params(c, d)), products((double)(d[0] * d[1]) + 1, 1));
   if (t->status != SL_OK) return t->status;
-  return c->backward_weight(t->context, L, x, dgates, grad);
+  return c->backward_weight(t->context, L, x, dgates, grad, (int)d[4]);
 }
 
 #define CELL(kind, half)                                                                           \
@@ -762,7 +771,11 @@ CELL(gru, backward_weight)
   CASE(__VA_ARGS__, {3, 4, 5, 7})                                                                  \
   CASE(__VA_ARGS__, {2, 9, 16, 8})                                                                 \
   CASE(__VA_ARGS__, {5, 3, 33, 31})                                                                \
-  CASE(__VA_ARGS__, {70, 2, 10, 65})
+  CASE(__VA_ARGS__, {70, 2, 10, 65})                                                               \
+  CASE(__VA_ARGS__, {3, 4, 5, 7, SL__TIME_REVERSE})                                                \
+  CASE(__VA_ARGS__, {3, 4, 5, 7, SL__TIME_BOTH})                                                   \
+  CASE(__VA_ARGS__, {2, 5, 16, 33, SL__TIME_BOTH | SL__TIME_LAST})                                 \
+  CASE(__VA_ARGS__, {5, 3, 8, 16, SL__TIME_LAST})
 
 /* ---- a layer kind as a program registers it: rows, values of a sample ----------------------- */
 

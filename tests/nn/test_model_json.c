@@ -53,7 +53,8 @@ static struct sl_model *words(void) {
   struct sl_model *m = new_model(SL_SHAPE(7));
   OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
   OK(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 8, .layer.init = SL_INIT_XAVIER}));
-  OK(sl_gru(m, "gru", &(struct sl_gru_options){.features = 6}));
+  OK(sl_gru(m, "gru", &(struct sl_gru_options){.features = 3, .bidirectional = true}));
+  OK(sl_gru(m, "back", &(struct sl_gru_options){.features = 6, .reverse = true}));
   OK(sl_dense(
       m, "decoder",
       &(struct sl_dense_options){.features = 11, .positions = true, .layer.shares = "embed"}));

@@ -252,8 +252,22 @@ static struct sl_model *tied(void) {
   return m;
 }
 
-static struct sl_model *(*const models[])(void) = {images, flat,   words, positions, tied,
-                                                   joined, normed, grown, convolved, rows};
+/* Recurrent layers that go backward, in both directions, or end in their last state. */
+static struct sl_model *directions(void) {
+  struct sl_model *m = new_model(SL_SHAPE(6, 3));
+  OK(sl_lstm(m, "both", &(struct sl_lstm_options){.features = 4, .bidirectional = true}));
+  OK(sl_gru(m, "back", &(struct sl_gru_options){.features = 5, .reverse = true}));
+  OK(sl_gru(m, "wide", &(struct sl_gru_options){.features = 3, .bidirectional = true}));
+  OK(sl_lstm(m, "last",
+             &(struct sl_lstm_options){.features = 2, .bidirectional = true, .last = true}));
+  OK(sl_gru(m, "end",
+            &(struct sl_gru_options){.features = 5, .last = true, .layer.inputs = "wide"}));
+  OK(sl_concatenate(m, "ends", &(struct sl_concatenate_options){.layer.inputs = "last,end"}));
+  return m;
+}
+
+static struct sl_model *(*const models[])(void) = {
+    images, flat, words, positions, tied, joined, normed, grown, convolved, rows, directions};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* ---- answers ---- */
@@ -730,7 +744,8 @@ static void what_is_not_had_is_refused(void **state) {
 }
 
 /* x [N, T, I] -> Transpose -> LSTM or GRU -> Squeeze -> Transpose, with one more attribute. */
-static enum sl_status open_cell(const char *op, const char *attribute, int64_t value) {
+static enum sl_status open_node(const char *op, const char *attribute, int64_t value,
+                                const char *direction) {
   enum { T = 3, I = 2, H = 2, MOST_GATES = 4 };
   static float w[MOST_GATES * H * I], u[MOST_GATES * H * H], b[2 * MOST_GATES * H];
   int64_t rows = (*op == 'L' ? 4 : 3) * H;
@@ -749,6 +764,12 @@ static enum sl_status open_cell(const char *op, const char *attribute, int64_t v
   set_list(&s, 3, "perm", (int64_t[]){1, 0, 2}, 3);
   set_whole(&s, 1, "hidden_size", H);
   if (attribute) set_whole(&s, 1, attribute, value);
+  if (direction) {
+    set_whole(&s, 1, "direction", 0);
+    struct sl__onnx_attribute *set = &s.attribute[1][s.node[1].attributes - 1];
+    set->type = SL__ONNX_S;
+    set->s = direction;
+  }
   s.tensor[0] = (struct sl__onnx_tensor){"w", SL__ONNX_FLOAT, 3, {1, rows, I}, rows * I, w};
   s.tensor[1] = (struct sl__onnx_tensor){"u", SL__ONNX_FLOAT, 3, {1, rows, H}, rows * H, u};
   s.tensor[2] = (struct sl__onnx_tensor){"b", SL__ONNX_FLOAT, 2, {1, 2 * rows}, 2 * rows, b};
@@ -762,6 +783,14 @@ static enum sl_status open_cell(const char *op, const char *attribute, int64_t v
   return status;
 }
 
+static enum sl_status open_cell(const char *op, const char *attribute, int64_t value) {
+  return open_node(op, attribute, value, NULL);
+}
+
+static enum sl_status open_way(const char *direction) {
+  return open_node("LSTM", NULL, 0, direction);
+}
+
 /* ONNX's GRU resets before the product with h unless an attribute says otherwise; ours resets
  * after it. */
 static void cells_that_compute_otherwise_are_refused(void **state) {
@@ -773,6 +802,9 @@ static void cells_that_compute_otherwise_are_refused(void **state) {
   OK(open_cell("LSTM", NULL, 0));
   FAILS(open_cell("LSTM", "input_forget", 1), SL_UNSUPPORTED, "attribute input_forget is 1");
   FAILS(open_cell("LSTM", "layout", 1), SL_UNSUPPORTED, "attribute layout is 1");
+  FAILS(open_way("sideways"), SL_BAD_FILE, "attribute direction is sideways");
+  FAILS(open_way("bidirectional"), SL_BAD_FILE, "its weights do not fit");
+  OK(open_way("reverse"));
 }
 
 /* One Conv's weight for many nodes: small in the file, not in memory. */
