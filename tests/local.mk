@@ -42,6 +42,7 @@ check_PROGRAMS += $(test_programs) \
 	tests/examples/failing_lenet \
 	tests/parallel/exact_ranks \
 	tests/parallel/kvstore_ranks \
+	tests/parallel/metrics_ranks \
 	tests/parallel/nodes_ranks \
 	tests/parallel/nodes_train \
 	tests/parallel/unequal_ranks
@@ -58,6 +59,7 @@ tests_tools_test_trace_stats_SOURCES = tests/tools/test_trace_stats.c \
 tests_tools_test_trace_stats_LDADD = $(CMOCKA_LIBS) -lm
 tests_parallel_exact_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_kvstore_ranks_LDADD = libstarling.la
+tests_parallel_metrics_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_nodes_train_LDADD = libstarling_all.la -lm
 tests_parallel_unequal_ranks_LDADD = libstarling.la

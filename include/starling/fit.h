@@ -77,7 +77,7 @@ struct sl_fit_options {
   struct sl_loader *validation;
   /** The measure that decides what is best: "loss" (NULL), "accuracy", "top5", "auc", "mae",
    * "rmse", "r2", as sl_trainer_measure has them. Larger is better of accuracy, top5, auc and r2,
-   * smaller of the others. Over ranks in common steps: loss and accuracy. */
+   * smaller of the others. */
   const char *metric;
   /** Ends the run after so many evaluations in sequence whose metric was not better than the best
    * one by more than min_delta; 0: never. A resumed run counts on. (Prechelt, Early stopping - but
@@ -154,9 +154,8 @@ struct sl_fit_options {
  * \return SL_BAD_ARGUMENT for options out of range or in contradiction, a metric that the data do
  * not have, a folder of checkpoints that another run uses, or that has checkpoints and resume is
  * not set; the message begins with the member's name. SL_IO for a file that cannot be written;
- * SL_UNSUPPORTED for a metric that ranks in common steps do not have. A run that was
- * interrupted or ended early is SL_OK, see result. All that
- * sl_trainer_step, sl_trainer_load, sl_trainer_save and sl_model_save return. */
+ * a run that was interrupted or ended early is SL_OK, see result; all that sl_trainer_step,
+ * sl_trainer_load, sl_trainer_save and sl_model_save return. */
 SL_API enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
                              const struct sl_fit_options *options, struct sl_fit_result *result);
 

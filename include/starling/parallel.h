@@ -217,7 +217,7 @@ struct sl_metric {
 /** The result of sl_trainer_measure. */
 struct sl_evaluation {
   double loss;
-  int64_t samples; /**< with a label, or with a target that counts */
+  int64_t samples; /**< with a label, or with a target that counts; of texts, tokens */
   int metric_count;
   const struct sl_metric *metrics;
 };
@@ -227,13 +227,16 @@ struct sl_evaluation {
  *
  * - cross-entropy: "accuracy", "top5" (share of samples whose label is among the 5 largest outputs;
  *   with 6 classes or more), "auc" (area under the ROC curve; of 2 classes), "confusion" (each:
- *   number of samples by label and answer; up to 1,024 classes);
+ *   number of samples by label and answer; up to 1,024 classes); of texts each token is a sample,
+ *   and there is "perplexity" (e to the loss);
  * - bce: "accuracy" (share of values on the right side), "auc" of each output, and their mean;
  * - other losses: "mae", "rmse" (in the targets' unit), "r2" (1 - squared errors / variance), of
  * each output; "mae" and "rmse" also over all values, "r2" the mean.
  *
- * Steps are not captured, and all outputs are held in memory. Free the result by
- * sl_evaluation_free. \return SL_UNSUPPORTED for texts, chunks, and for ranks in common steps. */
+ * Steps are not captured, and all outputs for targets are held in memory (of labels, counts alone).
+ * Collective for ranks in common steps: rank 0 gathers the other ranks' outputs, and all ranks get
+ * the values of all data, as of one process within rounding. A worker of dist_async measures its
+ * own part. Free the result by sl_evaluation_free. */
 SL_API enum sl_status sl_trainer_measure(struct sl_trainer *trainer, struct sl_loader *loader,
                                          struct sl_evaluation **evaluation);
 

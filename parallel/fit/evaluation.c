@@ -62,15 +62,11 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
   const struct sl_loader *validation = fit->options.validation;
   if (!validation || !needs_outputs(fit)) return SL_OK;
   const char *name = fit->options.metric;
-  if (!sl__metric_applies(fit->trainer, name))
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "metric %s: an evaluation with this loss and these outputs does not have it",
-                    name);
-  if (sl_dataset_info(sl_loader_dataset(validation))->tokens)
-    return sl__fail(SL_UNSUPPORTED, "metric %s: of texts there are loss and accuracy alone", name);
-  if (!fit->in_step) return SL_OK;
-  return sl__fail(SL_UNSUPPORTED, "metric %s: ranks in common steps have loss%s alone", name,
-                  takes_labels(fit) ? " and accuracy" : "");
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(validation));
+  if (sl__metric_applies(fit->trainer, info, name)) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "metric %s: an evaluation with this loss and these outputs does not have it",
+                  name);
 }
 
 /* ---- an evaluation ---- */
@@ -88,16 +84,14 @@ static enum sl_status measure(struct sl__fit *fit, struct sl_fit_evaluation *e) 
   return SL_OK;
 }
 
-/* Losses of targets have metrics of the whole epoch; ranks in common steps have none. */
+/* Losses of targets have metrics of the whole epoch. */
 static enum sl_status evaluate(struct sl__fit *fit, int64_t epoch) {
   struct sl_fit_evaluation e = {epoch, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
   enum sl_status status;
-  if (needs_outputs(fit) || (!takes_labels(fit) && !fit->in_step)) {
+  if (needs_outputs(fit) || !takes_labels(fit))
     status = measure(fit, &e);
-  } else {
+  else
     status = sl_trainer_evaluate(fit->trainer, fit->options.validation, &e.loss, &e.accuracy);
-    if (!takes_labels(fit)) e.accuracy = NAN;
-  }
   if (status == SL_OK) fit->result.last = e;
   return status;
 }

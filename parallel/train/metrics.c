@@ -1,112 +1,33 @@
-/* Metrics of an evaluation: the predictions of all its samples are collected, and each metric is
- * computed from them in double precision, in the order of the data. */
+/* Metrics of an evaluation, computed in double precision from what it collected of its outputs
+ * (predictions.c). */
 #include "parallel/train/metrics.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/half.h"
+#include "core/net/net.h"
 #include "parallel/train/trainer.h"
-
-/* ---- predictions ---- */
-
-enum sl_status sl__predictions_begin(const struct sl_dataset_info *info, int64_t batch,
-                                     const struct sl_shape *output, struct sl__predictions *p) {
-  size_t rows = (size_t)info->count, width = (size_t)sl_shape_count(output);
-  *p = (struct sl__predictions){.info = info, .width = (int64_t)width};
-  p->outputs = sl__alloc(rows * width, sizeof(float), "an evaluation's outputs");
-  p->scored = sl__alloc(rows, sizeof *p->scored, "an evaluation's scores");
-  p->batch = sl__alloc((size_t)batch * width, sizeof(float), "an evaluation's outputs");
-  if (info->target.ndim)
-    p->targets = sl__alloc(rows * width, sizeof(float), "an evaluation's targets");
-  else
-    p->labels = sl__alloc(rows, sizeof(int32_t), "an evaluation's labels");
-  if (p->outputs && p->scored && p->batch && (p->targets || p->labels)) return SL_OK;
-  sl__predictions_end(p);
-  return SL_NO_MEMORY;
-}
-
-void sl__predictions_end(struct sl__predictions *p) {
-  free(p->outputs);
-  free(p->targets);
-  free(p->labels);
-  free(p->batch);
-  free(p->scored);
-  *p = (struct sl__predictions){0};
-}
-
-/* Reads a slice's outputs as floats. */
-static enum sl_status read_outputs(struct sl__tensor *y, float *values) {
-  int64_t count = sl_shape_count(&y->shape);
-  enum sl_status status = sl__tensor_read(y, values);
-  if (y->type != SL_BF16) return status;
-  uint16_t *codes = (uint16_t *)(void *)values; /* from the end: each value needs twice its code */
-  for (int64_t i = count - 1; i >= 0; i--) values[i] = sl__bf16_value(codes[i]);
-  return status;
-}
-
-static bool row_counts(const struct sl__predictions *p, const struct sl_batch *batch, int64_t row) {
-  if (p->labels) return batch->labels[row] >= 0;
-  for (int64_t i = 0; i < p->width; i++)
-    if (!isnan(batch->targets[row * p->width + i])) return true;
-  return false;
-}
-
-enum sl_status sl__predictions_append(struct sl__predictions *p, const struct sl__plan *plan,
-                                      const struct sl_batch *batch) {
-  enum sl_status status = SL_OK;
-  int last = plan->model->count - 1;
-  size_t bytes = (size_t)p->width * sizeof(float);
-  for (int s = 0; s < plan->count && status == SL_OK; s++) {
-    const struct sl__slice *slice = &plan->slices[s];
-    status = read_outputs(slice->y[last], p->batch + slice->first_row * p->width);
-    sl__tensor_invalidate(slice->y[last]);
-  }
-  for (int64_t row = 0; row < batch->batch && status == SL_OK; row++) {
-    if (!row_counts(p, batch, row) || p->rows == p->info->count) continue;
-    memcpy(p->outputs + p->rows * p->width, p->batch + row * p->width, bytes);
-    if (p->labels)
-      p->labels[p->rows] = batch->labels[row];
-    else
-      memcpy(p->targets + p->rows * p->width, batch->targets + row * p->width, bytes);
-    p->rows++;
-  }
-  return status;
-}
 
 /* ---- metrics of labels ---- */
 
-/* Classes with a larger output than the label's; of equal ones the first is larger. */
-static int64_t classes_before(const struct sl__predictions *p, int64_t row) {
-  const float *y = p->outputs + row * p->width;
-  int32_t label = p->labels[row];
-  int64_t before = 0;
-  for (int64_t c = 0; c < p->width; c++)
-    before += y[c] > y[label] || (y[c] == y[label] && c < label);
-  return before;
-}
-
-static double share_within(const struct sl__predictions *p, int64_t top) {
-  int64_t right = 0;
-  for (int64_t row = 0; row < p->rows; row++) right += classes_before(p, row) < top;
+static double share_of(const struct sl__predictions *p, int64_t right) {
   return p->rows ? (double)right / (double)p->rows : NAN;
 }
 
 static double top5(const struct sl__predictions *p, double *each) {
   (void)each;
-  return share_within(p, 5);
+  return share_of(p, p->within[1]);
 }
 
-/* each[label][answer]: number of samples; the value: number of all. */
+static double perplexity(const struct sl__predictions *p, double *each) {
+  (void)each;
+  return p->rows ? exp(p->loss) : NAN;
+}
+
+/* each[label][answer]: number of rows; the value: number of all. */
 static double confusion(const struct sl__predictions *p, double *each) {
-  for (int64_t row = 0; row < p->rows; row++) {
-    const float *y = p->outputs + row * p->width;
-    int64_t answer = 0;
-    for (int64_t c = 1; c < p->width; c++)
-      if (y[c] > y[answer]) answer = c;
-    each[p->labels[row] * p->width + answer] += 1;
-  }
+  for (int64_t i = 0; i < p->width * p->width; i++) each[i] = (double)p->pairs[i];
   return (double)p->rows;
 }
 
@@ -221,15 +142,12 @@ static double auc_of_outputs(const struct sl__predictions *p, double *each) {
 
 static double auc_of_classes(const struct sl__predictions *p, double *each) {
   (void)each;
-  for (int64_t row = 0; row < p->rows; row++)
-    p->scored[row] =
-        (struct sl__scored){p->outputs[2 * row + 1] - p->outputs[2 * row], p->labels[row] == 1};
   return auc(p->scored, p->rows);
 }
 
 static double accuracy(const struct sl__predictions *p, double *each) {
   (void)each;
-  if (p->labels) return share_within(p, 1);
+  if (p->has_labels) return share_of(p, p->within[0]);
   double right = 0, terms = 0;
   for (int64_t i = 0; i < p->rows * p->width; i++) {
     if (isnan(p->targets[i])) continue;
@@ -241,7 +159,7 @@ static double accuracy(const struct sl__predictions *p, double *each) {
 
 /* ---- the table ---- */
 
-enum { OF_LABELS = 1, OF_VALUES = 2, OF_BINARY = 4 };
+enum { OF_LABELS = 1, OF_VALUES = 2, OF_BINARY = 4, OF_TEXT = 8 };
 
 enum entries { WHOLE, BY_OUTPUT, BY_PAIR };
 
@@ -261,58 +179,85 @@ static const struct row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static bool applies(const struct row *row, const struct sl__loss *loss, int64_t outputs) {
+static bool applies(const struct row *row, const struct sl__loss *loss,
+                    const struct sl__predictions *p) {
   unsigned of = sl__loss_takes_labels(loss)      ? OF_LABELS
                 : loss->row->kind == SL_LOSS_BCE ? OF_BINARY
                                                  : OF_VALUES;
-  return (row->of & of) && outputs >= row->least_outputs &&
-         (!row->most_outputs || outputs <= row->most_outputs);
+  if (p->info->tokens) of |= OF_TEXT;
+  return (row->of & of) && p->width >= row->least_outputs &&
+         (!row->most_outputs || p->width <= row->most_outputs);
 }
 
-bool sl__metric_applies(const struct sl_trainer *t, const char *name) {
-  int64_t outputs = sl_shape_count(sl_model_output(t->model));
+bool sl__metric_applies(const struct sl_trainer *t, const struct sl_dataset_info *info,
+                        const char *name) {
+  const struct sl__predictions p = {.info = info,
+                                    .width = sl__outputs_of_row(info, sl_model_output(t->model))};
   bool does = false;
   for (int i = 0; i < ROWS; i++)
-    does |= !strcmp(rows[i].name, name) && applies(&rows[i], &t->loss, outputs);
+    does |= !strcmp(rows[i].name, name) && applies(&rows[i], &t->loss, &p);
   return does;
 }
 
+/* computes: else another rank does. */
 static enum sl_status add_metric(const struct row *row, const struct sl__predictions *p,
-                                 struct sl_metric *metric) {
+                                 bool computes, struct sl_metric *metric) {
   int64_t count = row->entries == WHOLE       ? 0
                   : row->entries == BY_OUTPUT ? p->width
                                               : p->width * p->width;
   double *each = count ? sl__alloc((size_t)count, sizeof *each, "a metric") : NULL;
   if (count && !each) return SL_NO_MEMORY;
-  *metric = (struct sl_metric){row->name, row->compute(p, each), count, each};
+  *metric = (struct sl_metric){row->name, computes ? row->compute(p, each) : NAN, count, each};
   return SL_OK;
 }
 
 static enum sl_status compute_all(const struct sl_trainer *t, const struct sl__predictions *p,
-                                  struct sl_evaluation *e) {
+                                  bool computes, struct sl_evaluation *e) {
   enum sl_status status = SL_OK;
   struct sl_metric *metrics = sl__alloc(ROWS, sizeof *metrics, "an evaluation");
   if (!metrics) return SL_NO_MEMORY;
   e->metrics = metrics;
   e->samples = p->rows;
   for (int i = 0; i < ROWS && status == SL_OK; i++)
-    if (applies(&rows[i], &t->loss, p->width))
-      status = add_metric(&rows[i], p, &metrics[e->metric_count++]);
+    if (applies(&rows[i], &t->loss, p))
+      status = add_metric(&rows[i], p, computes, &metrics[e->metric_count++]);
   return status;
 }
 
-static enum sl_status check_measurable(const struct sl_trainer *t, const struct sl_loader *loader) {
-  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
-  if (t->ranks.size && !t->is_async)
-    return sl__fail(SL_UNSUPPORTED,
-                    "metrics over ranks: call sl_trainer_evaluate, or measure the saved model in "
-                    "one process");
-  if (info->tokens)
-    return sl__fail(SL_UNSUPPORTED, "%s: metrics are not for texts; call sl_trainer_evaluate",
-                    info->name);
-  if (t->grid.chunk)
-    return sl__fail(SL_UNSUPPORTED, "metrics of sequences in chunks; leave chunk out");
-  return SL_OK;
+/* All ranks get the values of rank 0. */
+static enum sl_status share_values(struct sl__net *net, struct sl_evaluation *e) {
+  enum sl_status status;
+  SL__TRY(sl__net_broadcast(net, &e->samples, sizeof e->samples));
+  for (int i = 0; i < e->metric_count; i++) {
+    struct sl_metric *metric = (struct sl_metric *)&e->metrics[i];
+    SL__TRY(sl__net_broadcast(net, &metric->value, sizeof metric->value));
+    if (metric->count)
+      SL__TRY(sl__net_broadcast(net, (double *)metric->each,
+                                (size_t)metric->count * sizeof *metric->each));
+  }
+out:
+  return status;
+}
+
+/* The metrics of all ranks' rows: rank 0 has them after the others' have come, and computes. */
+static enum sl_status compute_over_ranks(const struct sl_trainer *t, struct sl__predictions *p,
+                                         struct sl_evaluation *e) {
+  struct sl_context *context = t->model->context;
+  enum sl_status status;
+  SL__TRY(sl__predictions_gather(context, p));
+  SL__TRY(sl__trainer_share(t, compute_all(t, p, !sl__net_rank(context->net), e)));
+  status = share_values(context->net, e);
+out:
+  return status;
+}
+
+/* Memory for all that an evaluation collects. */
+static enum sl_status begin(const struct sl_trainer *t, struct sl_loader *loader,
+                            struct sl__predictions *p, struct sl_evaluation **e) {
+  *e = sl__alloc(1, sizeof **e, "an evaluation");
+  if (!*e) return SL_NO_MEMORY;
+  return sl__predictions_begin(sl_dataset_info(sl_loader_dataset(loader)), sl_loader_batch(loader),
+                               sl_model_output(t->model), p);
 }
 
 enum sl_status sl_trainer_measure(struct sl_trainer *trainer, struct sl_loader *loader,
@@ -320,18 +265,18 @@ enum sl_status sl_trainer_measure(struct sl_trainer *trainer, struct sl_loader *
   SL__NEEDS(trainer, loader, evaluation);
   struct sl__predictions predictions = {0};
   struct sl_evaluation *e = NULL;
+  bool in_step = trainer->ranks.size && !trainer->is_async; /* all ranks measure together */
   double accuracy_of_all;
-  enum sl_status status;
-  SL__TRY(check_measurable(trainer, loader));
-  SL__TRY(sl__predictions_begin(sl_dataset_info(sl_loader_dataset(loader)), sl_loader_batch(loader),
-                                sl_model_output(trainer->model), &predictions));
-  e = sl__alloc(1, sizeof *e, "an evaluation");
-  if (!e) SL__TRY(SL_NO_MEMORY);
+  enum sl_status status = begin(trainer, loader, &predictions, &e);
+  if (in_step) status = sl__trainer_share(trainer, status);
+  SL__TRY(status);
   trainer->predictions = &predictions;
   status = sl_trainer_evaluate(trainer, loader, &e->loss, &accuracy_of_all);
   trainer->predictions = NULL;
   SL__TRY(status);
-  SL__TRY(compute_all(trainer, &predictions, e));
+  predictions.loss = e->loss;
+  SL__TRY(in_step ? compute_over_ranks(trainer, &predictions, e)
+                  : compute_all(trainer, &predictions, true, e));
   *evaluation = e;
   e = NULL;
 out:

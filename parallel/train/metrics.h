@@ -9,24 +9,35 @@ struct sl__scored {
   bool positive;
 };
 
-/* Samples with a label, or with a target that counts, in the order of the data. */
+/* What metrics need of the rows that count: samples with a label or with a target that counts,
+ * tokens of a text. Of targets all outputs are held, in the order of the data; of labels, whose
+ * classes may be many, the counts alone. */
 struct sl__predictions {
   const struct sl_dataset_info *info;
-  int64_t rows, width;       /* width: outputs of a sample */
-  float *outputs;            /* [rows, width] */
-  float *targets;            /* [rows, width]; NULL: there are labels */
-  int32_t *labels;           /* [rows] */
-  float *batch;              /* scratch: [a batch's rows, width] */
-  struct sl__scored *scored; /* scratch: [samples of the set] */
+  double loss;                    /* of the evaluation */
+  int64_t rows, most_rows, width; /* width: outputs of a row */
+  bool has_labels;
+  float *outputs, *targets;  /* [rows, width]; NULL: there are labels */
+  int64_t within[2];         /* rows whose label is the first, among the first five */
+  int64_t *pairs;            /* [width, width] by label and answer; NULL: too many */
+  struct sl__scored *scored; /* [rows] of two classes; of targets scratch; or NULL */
+  float *slice;              /* scratch: outputs of a batch's slice */
 };
 
-/* Memory for all samples of the set. */
+/* Of a sample, or of a token of a text. */
+int64_t sl__outputs_of_row(const struct sl_dataset_info *info, const struct sl_shape *output);
+
+/* Memory for all rows of the set. */
 enum sl_status sl__predictions_begin(const struct sl_dataset_info *info, int64_t batch,
                                      const struct sl_shape *output, struct sl__predictions *p);
 void sl__predictions_end(struct sl__predictions *p);
 
-/* Reads the outputs of a step that kept them, waits for them, and appends those that count. */
+/* Reads the outputs of a step that kept them, waits for them, and appends those that count. A rank
+ * without the last layer has none. */
 enum sl_status sl__predictions_append(struct sl__predictions *p, const struct sl__plan *plan,
                                       const struct sl_batch *batch);
+
+/* Collective: rank 0 gets the rows of all ranks, in the ranks' order. */
+enum sl_status sl__predictions_gather(struct sl_context *context, struct sl__predictions *p);
 
 #endif

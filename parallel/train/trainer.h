@@ -93,7 +93,8 @@ enum sl_status sl__trainer_end_step(struct sl_trainer *trainer, struct sl__plan 
                                     const struct sl__step *step, struct sl__pending_step *p);
 
 /* Would sl_trainer_measure have a metric of that name? (parallel/train/metrics.c) */
-bool sl__metric_applies(const struct sl_trainer *trainer, const char *name);
+bool sl__metric_applies(const struct sl_trainer *trainer, const struct sl_dataset_info *info,
+                        const char *name);
 
 /* The plan for such a batch, made if there is none yet (parallel/train/trainer_batches.c). */
 enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batch *batch,

@@ -55,7 +55,7 @@ fi
 
 start 2 $mlp --batch 125 --kvstore dist_sync --metric auc --steps 3
 until_true 100 have_ended 0 1
-check "a metric that ranks in common steps do not have: one message" sh -c \
+check "a metric that ten classes do not have: one message" sh -c \
   'cat "$1"/err.* | grep -c "^mlp: metric auc" | grep -qx 1' sh "$run"
 echo "1..$n"
 exit $failed

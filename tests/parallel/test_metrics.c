@@ -207,23 +207,74 @@ static void test_divisions(void **state) {
   }
 }
 
-static void test_refused(void **state) {
-  (void)state;
-  const int32_t tokens[9] = {0};
+/* ---- texts ---- */
+
+enum { VOCABULARY = 7, STEPS = 5, WINDOWS = 9, TEXT = STEPS * WINDOWS + 1, FEATURES = 3 };
+
+/* exp of the mean of -log softmax(W e + b), and the shares of labels that are among the first. */
+static void naive_text(struct sl_model *m, const int32_t *text, double want[3]) {
+  float *e = get_values(m, "embed.weight"), *w = get_values(m, "fc.weight"),
+        *b = get_values(m, "fc.bias");
+  double loss = 0, first = 0, five = 0, all = TEXT - 1;
+  for (int i = 0; i < TEXT - 1; i++) {
+    double y[VOCABULARY], sum = 0;
+    int32_t label = text[i + 1];
+    int before = 0;
+    for (int c = 0; c < VOCABULARY; c++) {
+      y[c] = (double)b[c];
+      for (int k = 0; k < FEATURES; k++)
+        y[c] += (double)w[c * FEATURES + k] * (double)e[text[i] * FEATURES + k];
+    }
+    for (int c = 0; c < VOCABULARY; c++) {
+      sum += exp(y[c] - y[label]);
+      before += y[c] > y[label];
+    }
+    loss += log(sum) / all;
+    first += before < 1;
+    five += before < 5;
+  }
+  want[0] = exp(loss), want[1] = first / all, want[2] = five / all;
+  free(e), free(w), free(b);
+}
+
+static void check_text(const struct sl_trainer_options *options) {
+  int32_t text[TEXT];
+  double want[3], pairs = 0;
   struct sl_dataset *set;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_evaluation *evaluation;
-  struct sl_model *model = new_model(SL_SHAPE(4));
-  OK(sl_tokens_new("text", tokens, 9, 4, 2, &set));
-  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 2}, &loader));
-  OK(sl_embedding(model, "e", &(struct sl_embedding_options){.vocabulary = 2, .features = 2}));
-  OK(sl_trainer_new(model, &(struct sl_optimizer){0}, NULL, NULL, &trainer));
-  FAILS(sl_trainer_measure(trainer, loader, &evaluation), SL_UNSUPPORTED, "not for texts");
+  struct sl_evaluation *e;
+  struct sl_model *m = new_model(SL_SHAPE(STEPS));
+  for (int i = 0; i < TEXT; i++) text[i] = (int32_t)((draw(5, i) + 1) / 2 * VOCABULARY);
+  OK(sl_tokens_new("text", text, TEXT, STEPS, VOCABULARY, &set));
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 4}, &loader));
+  OK(sl_embedding(m, "embed",
+                  &(struct sl_embedding_options){.vocabulary = VOCABULARY, .features = FEATURES}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = VOCABULARY, .positions = true}));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL, options, &trainer));
+  OK(sl_trainer_measure(trainer, loader, &e));
+  naive_text(m, text, want);
+  assert_int_equal(e->samples, TEXT - 1);
+  assert_value("perplexity", metric(e, "perplexity")->value, want[0]);
+  assert_value("accuracy", metric(e, "accuracy")->value, want[1]);
+  assert_value("top5", metric(e, "top5")->value, want[2]);
+  for (int i = 0; i < VOCABULARY * VOCABULARY; i++) pairs += metric(e, "confusion")->each[i];
+  assert_true(pairs == TEXT - 1);
+  sl_evaluation_free(e);
   sl_trainer_free(trainer);
-  sl_model_free(model);
+  sl_model_free(m);
   sl_loader_free(loader);
   sl_dataset_free(set);
+}
+
+/* Each token counts, also in chunks of time steps that are not equal. */
+static void test_texts(void **state) {
+  (void)state;
+  const struct sl_trainer_options ways[] = {{.replicas = 1},
+                                            {.replicas = 2, .microbatches = 2},
+                                            {.replicas = 1, .chunk = 2},
+                                            {.replicas = 2, .chunk = 3, .eager = true}};
+  for (int w = 0; w < 4; w++) check_text(&ways[w]);
 }
 
 /* Each allocation fails once: no result, and nothing is lost. */
@@ -263,8 +314,8 @@ static void test_no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_values),  cmocka_unit_test(test_labels),
-      cmocka_unit_test(test_binary),  cmocka_unit_test(test_divisions),
-      cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory)};
+      cmocka_unit_test(test_values), cmocka_unit_test(test_labels),
+      cmocka_unit_test(test_binary), cmocka_unit_test(test_divisions),
+      cmocka_unit_test(test_texts),  cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests_name("metrics", tests, open_context, close_context);
 }
