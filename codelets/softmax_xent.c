@@ -54,37 +54,19 @@ SL__INLINE double exponentials(const float *restrict row, int64_t classes, float
   return sum;
 }
 
-SL__INLINE void xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
-                     float *stats, float *dlogits) {
-  double loss = 0;
-  int64_t right = 0, counted = 0, outside = 0;
-  for (int64_t n = 0; n < a->rows; n++) {
-    const float *row = logits + n * a->classes;
-    float *out = dlogits ? dlogits + n * a->classes : NULL;
-    int32_t label = sl__xent_label(a, labels, n);
-    if (label < 0 || label >= a->classes) {
-      outside += label != SL_IGNORE;
-      for (int64_t c = 0; out && c < a->classes; c++) out[c] = 0;
-      continue;
-    }
-    int64_t best = largest(row, a->classes);
-    double sum = exponentials(row, a->classes, row[best], out);
-    loss += log(sum) - ((double)row[label] - (double)row[best]);
-    right += best == label;
-    counted++;
-    if (!out) continue;
-    float factor = (float)((double)a->scale / sum);
-    for (int64_t c = 0; c < a->classes; c++) out[c] *= factor;
-    out[label] -= a->scale;
-  }
-  stats[0] = (float)loss;
-  stats[1] = (float)right;
-  stats[2] = (float)counted;
-  stats[3] = (float)outside;
+/* The loss of a row, and its gradient. e: [classes] exponentials, or NULL; they become the
+ * gradient. */
+SL__INLINE double plain_row(const struct sl__xent_args *a, const float *row, int32_t label,
+                            double most, double sum, float *e) {
+  double loss = log(sum) - ((double)row[label] - most);
+  float factor = (float)((double)a->scale / sum);
+  if (!e) return loss;
+  for (int64_t c = 0; c < a->classes; c++) e[c] *= factor;
+  e[label] -= a->scale;
+  return loss;
 }
 
-/* The loss of a row with label smoothing and class weights (NULL: 1), and its gradient. e:
- * [classes] exponentials, or NULL; they become the gradient. */
+/* The same with label smoothing and class weights (NULL: 1). */
 SL__INLINE double weighted_row(const struct sl__xent_args *a, const float *row, int32_t label,
                                const float *weights, double most, double sum, float *e) {
   const struct sl__xent_parts parts = sl__xent_parts_of(a, weights, label);
@@ -105,8 +87,9 @@ SL__INLINE double weighted_row(const struct sl__xent_args *a, const float *row, 
   return loss;
 }
 
-static void weighted_xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
-                          float *stats, float *dlogits, const float *weights) {
+/* weighted: a constant; else there is neither smoothing nor weights. */
+SL__INLINE void each_row(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
+                         float *stats, float *dlogits, bool weighted, const float *weights) {
   double loss = 0;
   int64_t right = 0, counted = 0, outside = 0;
   for (int64_t n = 0; n < a->rows; n++) {
@@ -119,8 +102,9 @@ static void weighted_xent(const struct sl__xent_args *a, const float *logits, co
       continue;
     }
     int64_t best = largest(row, a->classes);
-    double sum = exponentials(row, a->classes, row[best], out);
-    loss += weighted_row(a, row, label, weights, (double)row[best], sum, out);
+    double most = (double)row[best], sum = exponentials(row, a->classes, row[best], out);
+    loss += weighted ? weighted_row(a, row, label, weights, most, sum, out)
+                     : plain_row(a, row, label, most, sum, out);
     right += best == label;
     counted++;
   }
@@ -128,6 +112,12 @@ static void weighted_xent(const struct sl__xent_args *a, const float *logits, co
   stats[1] = (float)right;
   stats[2] = (float)counted;
   stats[3] = (float)outside;
+}
+
+/* No part of the clones by vector width: those that fuse a product and a sum have other bits. */
+static void weighted_xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
+                          float *stats, float *dlogits, const float *weights) {
+  each_row(a, logits, labels, stats, dlogits, true, weights);
 }
 
 SL__INLINE void run(void *buffers[], void *cl_arg, float *dlogits) {
@@ -139,7 +129,7 @@ SL__INLINE void run(void *buffers[], void *cl_arg, float *dlogits) {
     weighted_xent(a, logits, labels, stats, dlogits,
                   a->weighted ? sl__buffer(buffers, dlogits ? 4 : 3) : NULL);
   else
-    xent(a, logits, labels, stats, dlogits);
+    each_row(a, logits, labels, stats, dlogits, false, NULL);
 }
 
 SL__SIMD SL__KERNEL void sl__softmax_xent_cpu(void *buffers[], void *cl_arg) {

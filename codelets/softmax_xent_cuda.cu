@@ -46,12 +46,38 @@ struct line {
       out[c] = sl::narrow<T>(c == label ? e - scale : e);
     }
   }
+
+  /* With label smoothing and class weights (NULL: 1): the loss, on the team's first thread, and the
+   * gradient. */
+  __device__ double weighted(const sl__xent_args &a, const float *weights, float most, double sum,
+                             int32_t label, T *out) const {
+    sl__xent_parts parts = sl__xent_parts_of(&a, weights, label);
+    double log_sum = log(sum) + static_cast<double>(most), all = 0, loss = 0;
+    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
+      double weight = weights ? static_cast<double>(weights[c]) : 1;
+      all += weight;
+      loss += weight * (log_sum - static_cast<double>(at(c)));
+    }
+    all = TEAM::sum(all);
+    loss = TEAM::sum(loss);
+    double factor = (parts.label_part + parts.class_part * all) / sum;
+    for (int32_t c = TEAM::rank(); out && c < classes; c += TEAM::size()) {
+      double target = parts.class_part * (weights ? static_cast<double>(weights[c]) : 1);
+      if (c == label) target += parts.label_part;
+      double e = static_cast<double>(sl__exp(at(c) - most));
+      out[c] =
+          sl::narrow<T>(static_cast<float>(static_cast<double>(a.scale) * (factor * e - target)));
+    }
+    return parts.label_part * (log_sum - static_cast<double>(at(label))) + parts.class_part * loss;
+  }
 };
 
-/* dlogits may be NULL. The sums: losses, right, counted, outside. */
-template <class T, class TEAM, bool KEEP>
+/* dlogits may be NULL. The sums: losses, right, counted, outside. WEIGHTED: with label smoothing or
+ * class weights. */
+template <class T, class TEAM, bool KEEP, bool WEIGHTED>
 __global__ void __launch_bounds__(1024, 1)
-    xent(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sl::sums<4> sums) {
+    xent(sl__xent_args a, const T *logits, const int32_t *labels, const float *weights, T *dlogits,
+         sl::sums<4> sums) {
   SL__SHARED(float, plan_cache);
   double v[4] = {0, 0, 0, 0};
   for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
@@ -66,83 +92,31 @@ __global__ void __launch_bounds__(1024, 1)
       continue;
     }
     sl::peak best = row.largest();
-    double sum = row.exponentials(best.value);
-    if (mine) {
+    double sum = row.exponentials(best.value), loss = 0;
+    if (WEIGHTED) {
+      loss = row.weighted(a, weights, best.value, sum, label, out);
+    } else {
       double logit = static_cast<double>(sl::value(row.from[label]));
-      v[0] += log(sum) - (logit - static_cast<double>(best.value));
-      v[1] += best.at == label;
-      v[2] += 1;
+      if (mine) loss = log(sum) - (logit - static_cast<double>(best.value));
+      float factor = static_cast<float>(static_cast<double>(a.scale) / sum);
+      if (out) row.gradient(best.value, factor, label, a.scale, out);
     }
-    float factor = static_cast<float>(static_cast<double>(a.scale) / sum);
-    if (out) row.gradient(best.value, factor, label, a.scale, out);
+    v[0] += mine ? loss : 0;
+    v[1] += mine && best.at == label;
+    v[2] += mine;
   }
   sums.leave(v);
 }
 
-template <class T, class TEAM, bool KEEP>
+template <class T, class TEAM, bool KEEP, bool WEIGHTED>
 void launch(const sl__xent_args &a, void *buffers[], T *dlogits, int threads,
             struct sl__cuda *cuda) {
   sl::sums<4> sums = sl::sums_into<4>(cuda, sl::out<float>(buffers, 2));
   unsigned grid = sl::team_grid<TEAM>(a.rows, threads);
   size_t shared = KEEP ? static_cast<size_t>(a.classes) * sizeof(float) : 0;
-  SL__LAUNCH((xent<T, TEAM, KEEP>), grid, threads, shared, cuda->stream, a, sl::in<T>(buffers, 0),
-             sl::in<int32_t>(buffers, 1), dlogits, sums);
-  sl::finish(cuda, sums, grid);
-}
-
-/* The same with label smoothing and class weights (NULL: 1). */
-template <class T, class TEAM>
-__global__ void __launch_bounds__(1024, 1)
-    weighted_xent(sl__xent_args a, const T *logits, const int32_t *labels, const float *weights,
-                  T *dlogits, sl::sums<4> sums) {
-  double v[4] = {0, 0, 0, 0};
-  for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
-    line<T, TEAM, false> row = {logits + n * a.classes, nullptr, static_cast<int32_t>(a.classes)};
-    T *out = dlogits ? dlogits + n * a.classes : nullptr;
-    int32_t label = sl__xent_label(&a, labels, n);
-    bool mine = TEAM::rank() == 0;
-    if (label < 0 || label >= row.classes) {
-      v[3] += mine && label != SL_IGNORE;
-      for (int32_t c = TEAM::rank(); out && c < row.classes; c += TEAM::size())
-        out[c] = sl::narrow<T>(0);
-      continue;
-    }
-    sl__xent_parts parts = sl__xent_parts_of(&a, weights, label);
-    sl::peak best = row.largest();
-    double sum = row.exponentials(best.value);
-    double log_sum = log(sum) + static_cast<double>(best.value), all = 0, loss = 0;
-    for (int32_t c = TEAM::rank(); c < row.classes; c += TEAM::size()) {
-      double weight = weights ? static_cast<double>(weights[c]) : 1;
-      all += weight;
-      loss += weight * (log_sum - static_cast<double>(row.at(c)));
-    }
-    all = TEAM::sum(all);
-    loss = TEAM::sum(loss);
-    if (mine) {
-      v[0] += parts.label_part * (log_sum - static_cast<double>(row.at(label))) +
-              parts.class_part * loss;
-      v[1] += best.at == label;
-      v[2] += 1;
-    }
-    double factor = (parts.label_part + parts.class_part * all) / sum;
-    for (int32_t c = TEAM::rank(); out && c < row.classes; c += TEAM::size()) {
-      double target = parts.class_part * (weights ? static_cast<double>(weights[c]) : 1);
-      if (c == label) target += parts.label_part;
-      double e = static_cast<double>(sl__exp(row.at(c) - best.value));
-      out[c] =
-          sl::narrow<T>(static_cast<float>(static_cast<double>(a.scale) * (factor * e - target)));
-    }
-  }
-  sums.leave(v);
-}
-
-template <class T, class TEAM>
-void launch_weighted(const sl__xent_args &a, void *buffers[], T *dlogits, struct sl__cuda *cuda) {
-  sl::sums<4> sums = sl::sums_into<4>(cuda, sl::out<float>(buffers, 2));
-  unsigned grid = sl::team_grid<TEAM>(a.rows, sl::THREADS);
   const float *weights = a.weighted ? sl::in<float>(buffers, dlogits ? 4 : 3) : nullptr;
-  SL__LAUNCH((weighted_xent<T, TEAM>), grid, sl::THREADS, 0, cuda->stream, a, sl::in<T>(buffers, 0),
-             sl::in<int32_t>(buffers, 1), weights, dlogits, sums);
+  SL__LAUNCH((xent<T, TEAM, KEEP, WEIGHTED>), grid, threads, shared, cuda->stream, a,
+             sl::in<T>(buffers, 0), sl::in<int32_t>(buffers, 1), weights, dlogits, sums);
   sl::finish(cuda, sums, grid);
 }
 
@@ -151,15 +125,15 @@ void task(void *buffers[], void *cl_arg, T *dlogits, struct sl__cuda *cuda) {
   const sl__xent_args *a = sl::args<sl__xent_args>(cl_arg);
   bool weighted = a->weighted || a->smoothing > 0;
   if (weighted && a->classes <= sl::SHORT_ROW)
-    launch_weighted<T, sl::warp_team>(*a, buffers, dlogits, cuda);
+    launch<T, sl::warp_team, false, true>(*a, buffers, dlogits, sl::THREADS, cuda);
   else if (weighted)
-    launch_weighted<T, sl::block_team>(*a, buffers, dlogits, cuda);
+    launch<T, sl::block_team, false, true>(*a, buffers, dlogits, sl::THREADS, cuda);
   else if (a->classes <= sl::SHORT_ROW)
-    launch<T, sl::warp_team, false>(*a, buffers, dlogits, sl::THREADS, cuda);
+    launch<T, sl::warp_team, false, false>(*a, buffers, dlogits, sl::THREADS, cuda);
   else if (a->classes <= ROOM)
-    launch<T, sl::block_team, true>(*a, buffers, dlogits, sl::THREADS, cuda);
+    launch<T, sl::block_team, true, false>(*a, buffers, dlogits, sl::THREADS, cuda);
   else /* few blocks at a time, so that their rows stay in the second-level cache */
-    launch<T, sl::block_team, false>(*a, buffers, dlogits, 1024, cuda);
+    launch<T, sl::block_team, false, false>(*a, buffers, dlogits, 1024, cuda);
 }
 }  // namespace
 

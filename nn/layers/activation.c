@@ -26,8 +26,8 @@ enum sl_status sl_activation_parse(const char *name, enum sl_activation *activat
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_activation_options *o = layer->options;
-  if (layer->input_count != 1)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  enum sl_status status = sl__input_alone(layer);
+  if (status != SL_OK) return status;
   if (o->activation == SL_ACTIVATION_NONE || (unsigned)o->activation > SL_ACTIVATION_GELU)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "activation is %d; it must be relu, tanh, sigmoid or gelu",

@@ -13,8 +13,8 @@ static float momentum_of(const struct sl_batchnorm_options *o) {
 
 static enum sl_status check_options(const struct sl__layer *layer) {
   const struct sl_batchnorm_options *o = layer->options;
-  if (layer->input_count != 1)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  enum sl_status status = sl__input_alone(layer);
+  if (status != SL_OK) return status;
   if (!(epsilon_of(o) > 0 && epsilon_of(o) < HUGE_VALF))
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "epsilon is %g; it must be above 0 and finite",
                           (double)o->epsilon);

@@ -184,22 +184,6 @@ static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channe
                                          SL_FIELD(sl_conv2d_options, INT, dilation_w),
                                          {0}};
 
-const struct sl__layer_kind sl__conv2d_kind = {.name = "conv2d",
-                                               .options_size = sizeof(struct sl_conv2d_options),
-                                               .fields = fields,
-                                               .activation = activation,
-                                               .infer = infer,
-                                               .forward = forward,
-                                               .backward_begin = backward_begin,
-                                               .backward_data = backward_data,
-                                               .backward_weight = backward_weight,
-                                               .onnx_write = onnx_write};
-
-enum sl_status sl_conv2d(struct sl_model *model, const char *name,
-                         const struct sl_conv2d_options *options) {
-  return sl__layer_append(model, name, &sl__conv2d_kind, options);
-}
-
 static const struct sl_field row_fields[] = {SL_FIELD(sl_conv1d_options, INT, channels),
                                              SL_FIELD(sl_conv1d_options, INT, kernel),
                                              SL_FIELD(sl_conv1d_options, INT, stride),
@@ -210,18 +194,23 @@ static const struct sl_field row_fields[] = {SL_FIELD(sl_conv1d_options, INT, ch
                                              SL_FIELD(sl_conv1d_options, ACTIVATION, activation),
                                              {0}};
 
-const struct sl__layer_kind sl__conv1d_kind = {.name = "conv1d",
-                                               .options_size = sizeof(struct sl_conv1d_options),
-                                               .fields = row_fields,
-                                               .activation = activation,
-                                               .infer = infer,
-                                               .forward = forward,
-                                               .backward_begin = backward_begin,
-                                               .backward_data = backward_data,
-                                               .backward_weight = backward_weight,
-                                               .onnx_write = onnx_write};
+/* A kind and its constructor. */
+#define CONVOLUTION(kind_name, table)                                                              \
+  const struct sl__layer_kind sl__##kind_name##_kind = {                                           \
+      .name = #kind_name,                                                                          \
+      .options_size = sizeof(struct sl_##kind_name##_options),                                     \
+      .fields = table,                                                                             \
+      .activation = activation,                                                                    \
+      .infer = infer,                                                                              \
+      .forward = forward,                                                                          \
+      .backward_begin = backward_begin,                                                            \
+      .backward_data = backward_data,                                                              \
+      .backward_weight = backward_weight,                                                          \
+      .onnx_write = onnx_write};                                                                   \
+  enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
+                                const struct sl_##kind_name##_options *options) {                  \
+    return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
+  }
 
-enum sl_status sl_conv1d(struct sl_model *model, const char *name,
-                         const struct sl_conv1d_options *options) {
-  return sl__layer_append(model, name, &sl__conv1d_kind, options);
-}
+CONVOLUTION(conv2d, fields)
+CONVOLUTION(conv1d, row_fields)

@@ -5,8 +5,8 @@ static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dense_options *o = layer->options;
   const struct sl_shape *x = &layer->in[0];
   int64_t in = o->positions ? x->dim[x->ndim - 1] : sl_shape_count(x);
-  if (layer->input_count != 1)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  enum sl_status status = sl__input_alone(layer);
+  if (status != SL_OK) return status;
   if (o->features < 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "features is %lld; it must be at least 1",
                           (long long)o->features);

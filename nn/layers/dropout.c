@@ -6,8 +6,8 @@
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dropout_options *o = layer->options;
-  if (layer->input_count != 1)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  enum sl_status status = sl__input_alone(layer);
+  if (status != SL_OK) return status;
   if (!(o->rate >= 0 && o->rate < 1))
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "rate is %g; it must be at least 0 and below 1",
                           (double)o->rate);

@@ -3,8 +3,8 @@
 
 static enum sl_status check_options(const struct sl__layer *layer) {
   const struct sl_embedding_options *o = layer->options;
-  if (layer->input_count != 1)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  enum sl_status status = sl__input_alone(layer);
+  if (status != SL_OK) return status;
   if (layer->input[0] != SL__INPUT)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "takes the model's own input, whole numbers, not another layer's output");

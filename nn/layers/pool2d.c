@@ -139,64 +139,30 @@ static const struct sl_field fields[] = {SL_FIELD(sl_pool2d_options, INT, kernel
                                          SL_FIELD(sl_pool2d_options, BOOL, pad_h_only),
                                          {0}};
 
-const struct sl__layer_kind sl__maxpool2d_kind = {.name = "maxpool2d",
-                                                  .options_size = sizeof(struct sl_pool2d_options),
-                                                  .fields = fields,
-                                                  .selects = selects,
-                                                  .infer = infer_max,
-                                                  .forward = forward_max,
-                                                  .backward_begin = backward_max_begin,
-                                                  .backward_data = backward_max,
-                                                  .onnx_write = onnx_write_max};
-
-const struct sl__layer_kind sl__avgpool2d_kind = {.name = "avgpool2d",
-                                                  .options_size = sizeof(struct sl_pool2d_options),
-                                                  .fields = fields,
-                                                  .infer = infer,
-                                                  .forward = forward_average,
-                                                  .backward_data = backward_average,
-                                                  .onnx_write = onnx_write_average};
-
-enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
-                            const struct sl_pool2d_options *options) {
-  return sl__layer_append(model, name, &sl__maxpool2d_kind, options);
-}
-
-enum sl_status sl_avgpool2d(struct sl_model *model, const char *name,
-                            const struct sl_pool2d_options *options) {
-  return sl__layer_append(model, name, &sl__avgpool2d_kind, options);
-}
-
 static const struct sl_field row_fields[] = {SL_FIELD(sl_pool1d_options, INT, kernel),
                                              SL_FIELD(sl_pool1d_options, INT, stride),
                                              SL_FIELD(sl_pool1d_options, INT, pad),
                                              SL_FIELD(sl_pool1d_options, BOOL, global),
                                              {0}};
 
-const struct sl__layer_kind sl__maxpool1d_kind = {.name = "maxpool1d",
-                                                  .options_size = sizeof(struct sl_pool1d_options),
-                                                  .fields = row_fields,
-                                                  .selects = selects,
-                                                  .infer = infer_max,
-                                                  .forward = forward_max,
-                                                  .backward_begin = backward_max_begin,
-                                                  .backward_data = backward_max,
-                                                  .onnx_write = onnx_write_max};
+/* A kind and its constructor; behind the table its functions. */
+#define POOLING(kind_name, type, table, ...)                                                       \
+  const struct sl__layer_kind sl__##kind_name##_kind = {                                           \
+      .name = #kind_name, .options_size = sizeof(struct type), .fields = table, __VA_ARGS__};      \
+  enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
+                                const struct type *options) {                                      \
+    return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
+  }
 
-const struct sl__layer_kind sl__avgpool1d_kind = {.name = "avgpool1d",
-                                                  .options_size = sizeof(struct sl_pool1d_options),
-                                                  .fields = row_fields,
-                                                  .infer = infer,
-                                                  .forward = forward_average,
-                                                  .backward_data = backward_average,
-                                                  .onnx_write = onnx_write_average};
+#define MAXIMA                                                                                     \
+  .selects = selects, .infer = infer_max, .forward = forward_max,                                  \
+  .backward_begin = backward_max_begin, .backward_data = backward_max,                             \
+  .onnx_write = onnx_write_max
+#define AVERAGES                                                                                   \
+  .infer = infer, .forward = forward_average, .backward_data = backward_average,                   \
+  .onnx_write = onnx_write_average
 
-enum sl_status sl_maxpool1d(struct sl_model *model, const char *name,
-                            const struct sl_pool1d_options *options) {
-  return sl__layer_append(model, name, &sl__maxpool1d_kind, options);
-}
-
-enum sl_status sl_avgpool1d(struct sl_model *model, const char *name,
-                            const struct sl_pool1d_options *options) {
-  return sl__layer_append(model, name, &sl__avgpool1d_kind, options);
-}
+POOLING(maxpool2d, sl_pool2d_options, fields, MAXIMA)
+POOLING(maxpool1d, sl_pool1d_options, row_fields, MAXIMA)
+POOLING(avgpool2d, sl_pool2d_options, fields, AVERAGES)
+POOLING(avgpool1d, sl_pool1d_options, row_fields, AVERAGES)

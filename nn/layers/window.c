@@ -8,8 +8,8 @@ enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl_
                                  bool pad_h_only, int64_t *height, int64_t *width) {
   char text[96];
   const struct sl_shape *in = &layer->in[0];
-  if (layer->input_count != 1)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  enum sl_status status = sl__input_alone(layer);
+  if (status != SL_OK) return status;
   if (in->ndim != (w->is_1d ? 2 : 3))
     return sl__layer_fail(layer, SL_BAD_SHAPE, "takes %s, not %s",
                           w->is_1d ? "[C, L]" : "[C, H, W]", sl_shape_text(in, text, sizeof text));
