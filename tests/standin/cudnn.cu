@@ -51,11 +51,12 @@ struct Algorithm {
   int number;
   bool deterministic, supported;
   size_t workspace;
+  bool dilates = true, takes_bf16 = true; /* as NVIDIA's table of the algorithms */
 };
 const Algorithm forward_algorithms[] = {
     {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED, false, true, 131072},
-    {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, true, true, 32768},
-    {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, true, true, 0},
+    {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, true, true, 32768, false},
+    {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, true, true, 0, true, false},
     {CUDNN_CONVOLUTION_FWD_ALGO_FFT, true, false, 0}};
 const Algorithm data_algorithms[] = {
     {CUDNN_CONVOLUTION_BWD_DATA_ALGO_0, false, true, 0},
@@ -228,6 +229,11 @@ void note_key(const char *name, const Convolution &c, int algorithm, float beta)
   sl_standin::note_library_key(key);
 }
 
+bool supports(const Algorithm &algorithm, const Convolution &c) {
+  bool dilated = c.c.dilation[0] > 1 || c.c.dilation[1] > 1, half = c.x.type == CUDNN_DATA_BFLOAT16;
+  return algorithm.supported && (algorithm.dilates || !dilated) && (algorithm.takes_bf16 || !half);
+}
+
 /* Puts the work on the handle's stream. left and right are read, result is written. */
 template <class Compute>
 cudnnStatus_t enqueue(cudnnHandle_t handle, const char *name, const Convolution &c,
@@ -236,7 +242,8 @@ cudnnStatus_t enqueue(cudnnHandle_t handle, const char *name, const Convolution 
                       cudnnTensorStruct left_shape, const void *right,
                       cudnnTensorStruct right_shape, void *result, cudnnTensorStruct shape,
                       Compute compute) {
-  if (!algorithm) UNSUPPORTED("%s: this algorithm is not here", name);
+  if (!algorithm || !supports(*algorithm, c))
+    UNSUPPORTED("%s: this algorithm is not here, or not for these", name);
   if (!alpha || !beta || !left || !right || !result) BAD("%s: a pointer is NULL", name);
   size_t needs = workspace_of(*algorithm, c);
   if (workspace_size < needs || (needs && !workspace))
@@ -270,7 +277,7 @@ cudnnStatus_t offer(const Algorithm (&all)[4], const Convolution &c, int request
     Result *result = &results[(*returned)++];
     memset((void *)result, 0, sizeof *result);
     result->algo = (decltype(result->algo))algorithm.number;
-    result->status = algorithm.supported ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+    result->status = supports(algorithm, c) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
     result->time = -1; /* of a heuristic */
     result->memory = workspace_of(algorithm, c);
     result->determinism = algorithm.deterministic ? CUDNN_DETERMINISTIC : CUDNN_NON_DETERMINISTIC;
@@ -280,7 +287,8 @@ cudnnStatus_t offer(const Algorithm (&all)[4], const Convolution &c, int request
 }
 
 cudnnStatus_t workspace_size(const Algorithm *algorithm, const Convolution &c, size_t *bytes) {
-  if (!algorithm) UNSUPPORTED("workspace: this algorithm is not here");
+  if (!algorithm || !supports(*algorithm, c))
+    UNSUPPORTED("workspace: this algorithm is not here, or not for these");
   *bytes = workspace_of(*algorithm, c);
   return CUDNN_STATUS_SUCCESS;
 }
