@@ -316,6 +316,20 @@ enum sl_status sl__flip(struct sl_context *context, const struct sl__launch *l,
 /* y = x[0], x[1], ... one after the other along the axis; count from 1 to 15 */
 enum sl_status sl__concatenate(struct sl_context *context, const struct sl__launch *l, int count,
                                struct sl__tensor *const *x, struct sl__tensor *y, int axis);
+/* The same of rows, whatever the shapes of a row's values: y [N, ...] (+)= as many values of each
+ * row of x [N, ...], from value `first` on; and the other way, as sl__slice_backward; and
+ * y [N, ...] = the rows of x[0], x[1], ... one behind the other. */
+enum sl_status sl__columns(struct sl_context *context, const struct sl__launch *l,
+                           struct sl__tensor *x, struct sl__tensor *y, int64_t first);
+enum sl_status sl__columns_backward(struct sl_context *context, const struct sl__launch *l,
+                                    struct sl__tensor *dy, struct sl__tensor *dx, int64_t first);
+enum sl_status sl__columns_join(struct sl_context *context, const struct sl__launch *l, int count,
+                                struct sl__tensor *const *x, struct sl__tensor *y);
+/* labels [N, ...] i32 = as many values of each row of targets [N, ...] f32, from value `first` on:
+ * NaN becomes SL_IGNORE, and what is no whole number from 0 to SL_MAX_CLASSES - 1 becomes -2, a
+ * label outside of any classes. */
+enum sl_status sl__labels(struct sl_context *context, const struct sl__launch *l,
+                          struct sl__tensor *targets, struct sl__tensor *labels, int64_t first);
 /* y = the mean of x over the axes, a mask with bit d for axis d; y has x's other axes. */
 enum sl_status sl__mean(struct sl_context *context, const struct sl__launch *l,
                         struct sl__tensor *x, struct sl__tensor *y, uint32_t axes);
@@ -337,6 +351,7 @@ struct sl__loss_task {
   struct sl__tensor *logits, *targets, *stats, *dlogits;
   float scale;
   int64_t from;
+  int part; /* of a loss of several parts; else 0 */
 };
 
 /* Softmax and cross-entropy in one: logits [N, C] (or [N, T, C]). stats[1]: number of rows whose

@@ -50,14 +50,15 @@ SL__SIMD SL__KERNEL void sl__cosine_loss_gradient_cpu(void *buffers[], void *cl_
 /* ---- submission -------------------------------------------------------------------------- */
 
 static void renew(void *args, const struct sl__step_record *step) {
-  ((struct sl__cosine_args *)args)->scale = step->scale;
+  struct sl__cosine_args *a = args;
+  a->scale = step->scale[a->part];
 }
 
 enum sl_status sl__cosine_loss(struct sl_context *context, const struct sl__launch *l,
                                const struct sl__loss_task *t) {
   int64_t lines = t->logits->shape.dim[0];
   struct sl__cosine_args a = {
-      .size = t->logits->shape.dim[t->logits->shape.ndim - 1], .from = t->from, .scale = t->scale};
+      .size = t->logits->shape.dim[t->logits->shape.ndim - 1], .from = t->from, .scale = t->scale, .part = t->part};
   struct sl__launch launch = *l;
   a.rows = sl_shape_count(&t->logits->shape) / a.size;
   a.steps = a.rows / lines;

@@ -13,6 +13,7 @@ struct sl__cosine_args {
   int64_t rows, size;
   int64_t steps, columns, from; /* row n's targets: line n / steps, position from + n % steps */
   float scale;
+  int32_t part; /* of the loss */
 };
 
 /* A row's sums of z t, z z, t t over its values; valid: no target is NaN. */

@@ -15,6 +15,7 @@ struct args {
   int64_t steps, columns,
       from; /* row n: line n / steps of the targets, position from + n % steps */
   float scale;
+  int32_t part; /* of the loss */
 };
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -93,7 +94,8 @@ SL__KERNEL void sl__custom_loss_gradient_cpu(void *buffers[], void *cl_arg) {
 /* ---- submission -------------------------------------------------------------------------- */
 
 static void renew(void *args, const struct sl__step_record *step) {
-  ((struct args *)args)->scale = step->scale;
+  struct args *a = args;
+  a->scale = step->scale[a->part];
 }
 
 enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__launch *l,
@@ -102,7 +104,8 @@ enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__laun
   struct args a = {.own = *own,
                    .size = t->logits->shape.dim[t->logits->shape.ndim - 1],
                    .from = t->from,
-                   .scale = t->scale};
+                   .scale = t->scale,
+                   .part = t->part};
   struct sl__launch launch = *l;
   int64_t width = own->takes_labels ? 1 : a.size;
   a.rows = sl_shape_count(&t->logits->shape) / a.size;

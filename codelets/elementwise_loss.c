@@ -74,7 +74,8 @@ SL__SIMD SL__KERNEL void sl__elementwise_loss_gradient_cpu(void *buffers[], void
 /* ---- submission -------------------------------------------------------------------------- */
 
 static void renew(void *args, const struct sl__step_record *step) {
-  ((struct sl__loss_args *)args)->scale = step->scale;
+  struct sl__loss_args *a = args;
+  a->scale = step->scale[a->part];
 }
 
 enum sl_status sl__elementwise_loss(struct sl_context *context, const struct sl__launch *l,
@@ -86,6 +87,7 @@ enum sl_status sl__elementwise_loss(struct sl_context *context, const struct sl_
                             .stride = sl_shape_count(&t->targets->shape) / lines,
                             .first = t->from * (size / t->logits->shape.dim[1]),
                             .kind = kind,
+                            .part = t->part,
                             .delta = delta,
                             .scale = t->scale};
   struct sl__launch launch = *l;

@@ -144,7 +144,7 @@ SL__SIMD SL__KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl
 
 static void renew(void *args, const struct sl__step_record *step) {
   struct sl__xent_args *a = args;
-  a->scale = step->scale;
+  a->scale = step->scale[a->part];
 }
 
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
@@ -156,7 +156,8 @@ enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__lau
                             .from = t->from,
                             .scale = t->scale,
                             .smoothing = smoothing,
-                            .weighted = class_weights != NULL};
+                            .weighted = class_weights != NULL,
+                            .part = t->part};
   a.rows = sl_shape_count(&t->logits->shape) / a.classes;
   a.steps = a.rows / lines;
   a.columns = sl_shape_count(&t->targets->shape) / lines;

@@ -12,6 +12,7 @@ struct sl__xent_args {
   int64_t columns, from, steps; /* row n's label is in line n / steps, column from + n % steps */
   float scale, smoothing;
   int32_t weighted; /* class weights are the last buffer */
+  int32_t part;     /* of the loss */
 };
 
 SL__HOST_DEVICE SL__INLINE int32_t sl__xent_label(const struct sl__xent_args *a,

@@ -203,3 +203,50 @@ enum sl_status sl__concatenate(struct sl_context *context, const struct sl__laun
   return sl__submit(context, &sl__op_concatenate, l, count + 1, tensors, &a, sizeof a,
                     (double)sl_shape_count(&y->shape), 0);
 }
+
+/* ---- ranges of rows ---------------------------------------------------------------------- */
+
+static int64_t row_size(const struct sl__tensor *t) {
+  return sl_shape_count(&t->shape) / t->shape.dim[0];
+}
+
+/* Does each row of `part` lie in the row of `whole` from value `first` on? */
+static bool is_in_rows(const struct sl__tensor *whole, const struct sl__tensor *part,
+                       int64_t first) {
+  return whole->shape.dim[0] == part->shape.dim[0] && first >= 0 &&
+         first + row_size(part) <= row_size(whole);
+}
+
+enum sl_status sl__columns(struct sl_context *context, const struct sl__launch *l,
+                           struct sl__tensor *x, struct sl__tensor *y, int64_t first) {
+  struct sl__strided a = {.factor = 1, .x_first = first};
+  if (!is_in_rows(x, y, first)) return bad_shapes("columns", x, y);
+  add_axis(&a, y->shape.dim[0], row_size(x), row_size(y));
+  add_axis(&a, row_size(y), 1, 1);
+  return submit(context, l, x, y, &a);
+}
+
+enum sl_status sl__columns_backward(struct sl_context *context, const struct sl__launch *l,
+                                    struct sl__tensor *dy, struct sl__tensor *dx, int64_t first) {
+  struct sl__strided a = {.factor = 1, .clears = true, .y_first = first};
+  if (!is_in_rows(dx, dy, first)) return bad_shapes("columns_backward", dy, dx);
+  add_axis(&a, dy->shape.dim[0], row_size(dy), row_size(dx));
+  add_axis(&a, row_size(dy), 1, 1);
+  return submit(context, l, dy, dx, &a);
+}
+
+enum sl_status sl__columns_join(struct sl_context *context, const struct sl__launch *l, int count,
+                                struct sl__tensor *const *x, struct sl__tensor *y) {
+  struct sl__concatenate_args a = {.outer = y->shape.dim[0], .inner = 1, .whole = row_size(y)};
+  struct sl__tensor *tensors[SL__STACK_BUFFERS] = {y};
+  int64_t first = 0;
+  for (int i = 0; i < count; i++) {
+    if (!is_in_rows(y, x[i], first)) return bad_shapes("columns_join", x[i], y);
+    tensors[i + 1] = x[i];
+    a.size[i] = row_size(x[i]);
+    first += a.size[i];
+  }
+  if (first != a.whole) return bad_shapes("columns_join", x[count - 1], y);
+  return sl__submit(context, &sl__op_concatenate, l, count + 1, tensors, &a, sizeof a,
+                    (double)sl_shape_count(&y->shape), 0);
+}

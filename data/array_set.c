@@ -1,4 +1,4 @@
-/* The dataset of two arrays, inputs and targets, whose rows are read from their files batch by
+/* The dataset of arrays, inputs and targets, whose rows are read from their files batch by
  * batch: they may be larger than memory. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,44 +10,76 @@
 #include "data/folder.h"
 #include "data/reader.h"
 
+/* The arrays of one side: one without a name, or fields. */
+struct side {
+  struct sl__array array[SL_MAX_FIELDS];
+  int count;
+};
+
 struct array_set {
   struct sl_dataset set;
-  struct sl__array inputs, targets;
+  struct side inputs, targets;
   int32_t *labels; /* [count]; NULL: the targets are values */
 };
+
+static enum sl_status check_side(const struct side *side) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < side->count && status == SL_OK; i++)
+    status = sl__array_check(&side->array[i]);
+  return status;
+}
+
+static size_t largest_row(const struct side *side) {
+  size_t most = 0;
+  for (int i = 0; i < side->count; i++)
+    if (side->array[i].row_size > most) most = side->array[i].row_size;
+  return most;
+}
+
+/* The arrays' rows of a sample, one behind the other. */
+static enum sl_status read_row(const struct side *side, int64_t sample, uint8_t *room, float *row) {
+  const uint8_t *bytes;
+  for (int i = 0; i < side->count; i++) {
+    const struct sl__array *array = &side->array[i];
+    enum sl_status status = sl__array_row(array, sample, room, &bytes);
+    if (status != SL_OK) return status;
+    sl__elements_to_floats(&array->layout.element, bytes, array->row_elements, row);
+    row += array->row_elements;
+  }
+  return SL_OK;
+}
 
 static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, const int64_t *samples,
                            const struct sl__rows *rows) {
   const struct array_set *set = (const struct array_set *)dataset;
-  const struct sl__array *inputs = &set->inputs, *targets = &set->targets;
-  size_t size = inputs->row_size > targets->row_size ? inputs->row_size : targets->row_size;
-  const uint8_t *bytes;
+  size_t inputs = largest_row(&set->inputs), targets = largest_row(&set->targets);
   enum sl_status status;
-  uint8_t *room = sl__alloc(size, 1, "a row");
+  uint8_t *room = sl__alloc(inputs > targets ? inputs : targets, 1, "a row");
   if (!room) return SL_NO_MEMORY;
-  SL__TRY(sl__array_check(inputs));
-  SL__TRY(sl__array_check(targets));
+  SL__TRY(check_side(&set->inputs));
+  SL__TRY(check_side(&set->targets));
   for (int64_t row = 0; row < count; row++) {
-    SL__TRY(sl__array_row(inputs, samples[row], room, &bytes));
-    sl__elements_to_floats(&inputs->layout.element, bytes, inputs->row_elements,
-                           rows->x + (size_t)row * inputs->row_elements);
-    if (set->labels) {
+    SL__TRY(read_row(&set->inputs, samples[row], room,
+                     rows->x + (size_t)row * dataset->sample_size));
+    if (set->labels)
       rows->labels[row] = set->labels[samples[row]];
-      continue;
-    }
-    SL__TRY(sl__array_row(targets, samples[row], room, &bytes));
-    sl__elements_to_floats(&targets->layout.element, bytes, targets->row_elements,
-                           rows->targets + (size_t)row * targets->row_elements);
+    else
+      SL__TRY(read_row(&set->targets, samples[row], room,
+                       rows->targets + (size_t)row * dataset->target_size));
   }
 out:
   free(room);
   return status;
 }
 
+static void close_side(struct side *side) {
+  for (int i = 0; i < side->count; i++) sl__array_close(&side->array[i]);
+}
+
 static void free_arrays(struct sl_dataset *dataset) {
   struct array_set *set = (struct array_set *)dataset;
-  sl__array_close(&set->inputs);
-  sl__array_close(&set->targets);
+  close_side(&set->inputs);
+  close_side(&set->targets);
   free(set->labels);
 }
 
@@ -92,6 +124,30 @@ static enum sl_status read_labels(const struct sl__array *targets, int32_t **lab
   return SL_OK;
 }
 
+/* Classes of a field of targets, which are class labels of any shape. */
+static enum sl_status count_classes(const struct sl__array *targets, int *classes) {
+  int64_t count = targets->layout.dim[0];
+  size_t size = (size_t)targets->layout.element.size;
+  const uint8_t *bytes;
+  enum sl_status status = SL_OK;
+  uint8_t *room = sl__alloc(targets->row_size, 1, "a row");
+  if (!room) return SL_NO_MEMORY;
+  for (int64_t i = 0; i < count; i++) {
+    SL__TRY(sl__array_row(targets, i, room, &bytes));
+    for (size_t k = 0; k < targets->row_elements; k++) {
+      int64_t label = sl__element_whole(&targets->layout.element, bytes + k * size);
+      if (label < 0 || label >= SL_MAX_CLASSES)
+        SL__TRY(sl__fail(SL_BAD_FILE,
+                         "%s: sample %lld is no class (0 to %d); store values as floats",
+                         targets->name, (long long)i, SL_MAX_CLASSES - 1));
+      if (label >= *classes) *classes = (int)label + 1;
+    }
+  }
+out:
+  free(room);
+  return status;
+}
+
 /* ---- opening ---- */
 
 /* A sample's shape: that of a row; of an array of one axis, one value. */
@@ -102,61 +158,137 @@ static struct sl_shape row_shape(const struct sl__array *array) {
   return shape;
 }
 
-/* The names of the two arrays, in `path`. A pair of .npy files has two paths. */
+/* The names of one side's arrays, in `path`. */
 struct names {
-  const char *path, *inputs, *target_path, *targets;
-  char suffixed[2][256]; /* "x_train", "y_train" */
-  char file[4096];       /* of "data.h5:/inputs" */
+  const char *path;
+  char name[SL_MAX_FIELDS][256];
+  int count;
 };
 
+struct both {
+  struct names inputs, targets;
+  char file[4096]; /* of "data.h5:/inputs" */
+};
+
+/* "state,control" into its names, each with the suffix. */
+static enum sl_status list_names(const char *path, const char *list, const char *suffix,
+                                 struct names *names) {
+  names->path = path;
+  names->count = 0;
+  for (const char *at = list;; at++) {
+    size_t length = strcspn(at, ",");
+    if (names->count == SL_MAX_FIELDS)
+      return sl__fail(SL_BAD_ARGUMENT, "%s: '%.64s' names more than %d arrays", path, list,
+                      SL_MAX_FIELDS);
+    char *name = names->name[names->count++];
+    if (snprintf(name, sizeof *names->name, "%.*s%s", (int)length, at, suffix) >=
+            (int)sizeof *names->name ||
+        (!length && strchr(list, ',')))
+      return sl__fail(SL_BAD_ARGUMENT, "%s: '%.64s' is no list of arrays, such as mask,edge", path,
+                      list);
+    at += length;
+    if (!*at) return SL_OK;
+  }
+}
+
 static enum sl_status choose_names(const char *path, const struct sl_reader_options *options,
-                                   enum sl__reader_part part, struct names *names) {
-  const char *suffix = part == SL__PART_TRAIN ? "_train" : "_test";
-  *names = (struct names){path, options->inputs ? options->inputs : "x", path,
-                          options->target ? options->target : "y"};
-  if (sl__ends_in(path, ".npy")) {
+                                   const char *suffix, struct both *names) {
+  const char *inputs = options->inputs ? options->inputs : "x";
+  const char *targets = options->target ? options->target : "y";
+  const char *colon = sl__hdf5_colon(path);
+  enum sl_status status;
+  if (sl__ends_in(path, ".npy")) { /* a pair of files has two paths */
     if (!options->target)
       return sl__fail(SL_BAD_ARGUMENT,
                       "%s: holds the inputs; name the file of the targets, such as y.npy", path);
-    names->target_path = options->target;
+    names->inputs = (struct names){.path = path, .count = 1};
+    names->targets = (struct names){.path = options->target, .count = 1};
     return SL_OK;
   }
-  const char *colon = sl__hdf5_colon(path);
   if (colon) {
     if (options->inputs)
       return sl__fail(SL_BAD_ARGUMENT, "%s: names the inputs already; leave the other name out",
                       path);
     snprintf(names->file, sizeof names->file, "%.*s", (int)(colon - path), path);
-    names->path = names->target_path = names->file;
-    names->inputs = colon + 1;
+    path = names->file;
+    inputs = colon + 1;
   }
-  if (part == SL__PART_WHOLE) return SL_OK;
-  snprintf(names->suffixed[0], sizeof names->suffixed[0], "%s%s", names->inputs, suffix);
-  snprintf(names->suffixed[1], sizeof names->suffixed[1], "%s%s", names->targets, suffix);
-  names->inputs = names->suffixed[0];
-  names->targets = names->suffixed[1];
+  status = list_names(path, inputs, suffix, &names->inputs);
+  return status == SL_OK ? list_names(path, targets, suffix, &names->targets) : status;
+}
+
+static enum sl_status open_side(const struct names *names, struct side *side) {
+  enum sl_status status = SL_OK;
+  while (side->count < names->count && status == SL_OK) {
+    struct sl__array *array = &side->array[side->count];
+    status = sl__array_open(names->path, names->name[side->count++], array);
+  }
+  return status;
+}
+
+/* All arrays have as many samples as the first one of the inputs. */
+static enum sl_status check_counts(const struct array_set *opened) {
+  const struct sl__array *first = &opened->inputs.array[0];
+  for (int i = 0; i < opened->inputs.count + opened->targets.count; i++) {
+    bool is_target = i >= opened->inputs.count;
+    const struct sl__array *array = is_target ? &opened->targets.array[i - opened->inputs.count]
+                                              : &opened->inputs.array[i];
+    if (array->layout.dim[0] != first->layout.dim[0])
+      return sl__fail(SL_BAD_SHAPE, "%s: %lld samples, but %s has %lld%s", first->name,
+                      (long long)first->layout.dim[0], array->name, (long long)array->layout.dim[0],
+                      is_target ? " targets" : "");
+  }
   return SL_OK;
 }
 
-static enum sl_status make_set(struct array_set *opened, enum sl_target_kind wanted,
-                               struct sl_dataset **dataset) {
-  const struct sl__array *inputs = &opened->inputs, *targets = &opened->targets;
-  struct sl_dataset_options about = {.name = inputs->name, .count = inputs->layout.dim[0]};
+/* Whole numbers are classes, unless the caller wants values. suffix: of the names in the file, not
+ * of the fields. */
+static enum sl_status list_fields(const struct side *side, const struct names *names,
+                                  const char *suffix, bool classes, char own[][256],
+                                  struct sl_row_field *fields) {
   enum sl_status status = SL_OK;
-  if (inputs->layout.dim[0] != targets->layout.dim[0])
-    return sl__fail(SL_BAD_SHAPE, "%s: %lld samples, but %s has %lld targets", inputs->name,
-                    (long long)inputs->layout.dim[0], targets->name,
-                    (long long)targets->layout.dim[0]);
-  if (are_classes(targets, wanted))
-    status = read_labels(targets, &opened->labels, &about.classes);
-  else
+  for (int i = 0; i < side->count && status == SL_OK; i++) {
+    size_t length = strlen(names->name[i]) - strlen(suffix);
+    snprintf(own[i], sizeof *own, "%.*s", (int)length, names->name[i]);
+    fields[i] = (struct sl_row_field){.name = own[i], .shape = row_shape(&side->array[i])};
+    if (classes && side->array[i].layout.element.kind != 'f')
+      status = count_classes(&side->array[i], &fields[i].classes);
+  }
+  return status;
+}
+
+static enum sl_status make_set(struct array_set *opened, const struct both *names,
+                               const char *suffix, enum sl_target_kind wanted,
+                               struct sl_dataset **dataset) {
+  const struct sl__array *inputs = &opened->inputs.array[0], *targets = &opened->targets.array[0];
+  struct sl_row_field fields[2][SL_MAX_FIELDS];
+  char own[2][SL_MAX_FIELDS][256];
+  struct sl_dataset_options about = {.name = inputs->name,
+                                     .count = inputs->layout.dim[0],
+                                     .inputs = fields[0],
+                                     .targets = fields[1]};
+  enum sl_status status;
+  SL__TRY(check_counts(opened));
+  if (opened->inputs.count > 1) {
+    SL__TRY(list_fields(&opened->inputs, &names->inputs, suffix, false, own[0], fields[0]));
+    about.input_count = opened->inputs.count;
+  } else {
+    about.sample = row_shape(inputs);
+  }
+  if (opened->targets.count > 1) {
+    SL__TRY(list_fields(&opened->targets, &names->targets, suffix, wanted != SL_TARGET_VALUES,
+                        own[1], fields[1]));
+    about.target_count = opened->targets.count;
+  } else if (are_classes(targets, wanted)) {
+    SL__TRY(read_labels(targets, &opened->labels, &about.classes));
+  } else {
     about.target = row_shape(targets);
-  about.sample = row_shape(inputs);
-  if (status == SL_OK) status = sl__float_set_begin(&array_kind, sizeof *opened, &about, dataset);
-  if (status != SL_OK) return status;
+  }
+  SL__TRY(sl__float_set_begin(&array_kind, sizeof *opened, &about, dataset));
   opened->set = **dataset;
   *(struct array_set *)*dataset = *opened;
-  return SL_OK;
+out:
+  return status;
 }
 
 /* A pair that was named by its inputs has no name for the validation's targets. */
@@ -174,29 +306,30 @@ static enum sl_status check_like(const char *path, const struct sl_dataset *like
 static enum sl_status read_arrays(const char *path, const struct sl_reader_options *options,
                                   enum sl__reader_part part, const struct sl_dataset *like,
                                   struct sl_dataset **dataset) {
+  const char *suffix = part == SL__PART_WHOLE ? "" : part == SL__PART_TRAIN ? "_train" : "_test";
   enum sl_status status;
   struct array_set opened = {0};
-  struct names names;
+  struct both names;
   SL__TRY(check_like(path, like));
-  SL__TRY(choose_names(path, options, part, &names));
-  SL__TRY(sl__array_open(names.path, names.inputs, &opened.inputs));
-  SL__TRY(sl__array_open(names.target_path, names.targets, &opened.targets));
-  SL__TRY(make_set(&opened, like && like->info.classes ? SL_TARGET_CLASSES : options->targets,
-                   dataset));
+  SL__TRY(choose_names(path, options, suffix, &names));
+  SL__TRY(open_side(&names.inputs, &opened.inputs));
+  SL__TRY(open_side(&names.targets, &opened.targets));
+  SL__TRY(make_set(&opened, &names, suffix,
+                   like && like->info.classes ? SL_TARGET_CLASSES : options->targets, dataset));
   return SL_OK;
 out:
-  sl__array_close(&opened.inputs);
-  sl__array_close(&opened.targets);
+  close_side(&opened.inputs);
+  close_side(&opened.targets);
   free(opened.labels);
   return status;
 }
 
 /* x_train and y_train, beside x_test and y_test. */
 static bool has_parts(const char *path, const struct sl_reader_options *options) {
-  struct names names;
+  struct both names;
   if (sl__ends_in(path, ".npy") || sl__hdf5_colon(path)) return false;
-  return choose_names(path, options, SL__PART_TRAIN, &names) == SL_OK &&
-         sl__array_exists(path, names.inputs);
+  return choose_names(path, options, "_train", &names) == SL_OK &&
+         sl__array_exists(path, names.inputs.name[0]);
 }
 
 static bool is_npy(const char *path, const char *name) {

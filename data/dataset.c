@@ -39,28 +39,44 @@ static enum sl_status check_info(const struct sl_dataset_info *info) {
 
 enum sl_status sl__dataset_begin(const struct sl__dataset_kind *kind, size_t size,
                                  const struct sl_dataset_info *info, struct sl_dataset **result) {
-  enum sl_status status = check_info(info);
-  if (status != SL_OK) return status;
-  struct sl_dataset *set = sl__alloc(1, size, "a dataset");
-  if (!set) return SL_NO_MEMORY;
+  struct sl_row_field *inputs = NULL, *targets = NULL;
+  struct sl_dataset_info all = *info;
+  struct sl_dataset *set = NULL;
+  enum sl_status status = SL_OK;
+  if (info->input_count)
+    SL__TRY(sl__fields_copy(info->name, "input", info->inputs, info->input_count, &all.sample,
+                            &inputs));
+  if (info->target_count)
+    SL__TRY(sl__fields_copy(info->name, "target", info->targets, info->target_count, &all.target,
+                            &targets));
+  all.inputs = inputs;
+  all.targets = targets;
+  info = &all;
+  SL__TRY(check_info(info));
+  set = sl__alloc(1, size, "a dataset");
+  if (!set) SL__TRY(SL_NO_MEMORY);
   set->kind = kind;
   set->info = *info;
   set->sample_size = count_values(&info->sample, info->count);
   set->label_count = info->tokens ? set->sample_size : info->target.ndim ? 0 : 1;
   set->target_size = info->target.ndim ? count_values(&info->target, info->count) : 0;
   set->info.name = sl__strdup(info->name);
-  if (!set->info.name) {
-    sl_dataset_free(set);
-    return SL_NO_MEMORY;
-  }
+  if (!set->info.name) SL__TRY(SL_NO_MEMORY);
   *result = set;
   return SL_OK;
+out:
+  sl__fields_free(inputs, info->input_count);
+  sl__fields_free(targets, info->target_count);
+  free(set);
+  return status;
 }
 
 void sl_dataset_free(struct sl_dataset *dataset) {
   if (!dataset) return;
   if (dataset->kind->free) dataset->kind->free(dataset);
   free((char *)dataset->info.name);
+  sl__fields_free(dataset->info.inputs, dataset->info.input_count);
+  sl__fields_free(dataset->info.targets, dataset->info.target_count);
   free(dataset->normal);
   free(dataset->target_normal);
   free(dataset);
@@ -89,6 +105,33 @@ static enum sl_status copy_normal(const char *name, const char *what, const stru
   return SL_OK;
 }
 
+/* Class labels among the targets stay as they are: each value of the row gets a mean and a
+ * deviation of its own. */
+static enum sl_status spare_labels(struct sl_dataset *set) {
+  struct sl_dataset_info *info = &set->info;
+  size_t values = set->target_size, each = values / (size_t)info->target_channels;
+  bool spared = false;
+  for (int f = 0; f < info->target_count; f++) spared |= info->targets[f].classes > 0;
+  if (!spared) return SL_OK;
+  float *all = sl__alloc(2 * values, sizeof *all, info->name);
+  if (!all) return SL_NO_MEMORY;
+  for (size_t i = 0; i < values; i++) {
+    all[i] = set->target_normal[i / each];
+    all[values + i] = set->target_normal[(size_t)info->target_channels + i / each];
+  }
+  for (int f = 0; f < info->target_count; f++) {
+    const struct sl_row_field *field = &info->targets[f];
+    for (int64_t i = 0; field->classes && i < sl_shape_count(&field->shape); i++) {
+      all[field->first + i] = 0.0f;
+      all[values + (size_t)(field->first + i)] = 1.0f;
+    }
+  }
+  free(set->target_normal);
+  set->target_normal = all;
+  info->target_channels = (int)values;
+  return SL_OK;
+}
+
 enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__normal *inputs,
                                      const struct sl__normal *targets) {
   struct sl_dataset_info *info = &set->info;
@@ -99,6 +142,7 @@ enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__no
   if (!set->target_size) return SL_OK;
   SL__TRY(copy_normal(info->name, "targets", &info->target, targets, &set->target_normal,
                       &info->target_channels));
+  SL__TRY(spare_labels(set));
   info->target_mean = set->target_normal;
   info->target_deviation = set->target_normal + info->target_channels;
 out:

@@ -28,7 +28,7 @@ struct sl__dataset_kind {
 
 struct sl_dataset {
   const struct sl__dataset_kind *kind;
-  struct sl_dataset_info info;   /* the dataset owns info.name */
+  struct sl_dataset_info info;   /* the dataset owns info.name and the fields */
   size_t sample_size;            /* values of a sample */
   size_t label_count;            /* labels of a sample; 0: it has targets */
   size_t target_size;            /* values of a sample's targets; 0: it has labels */
@@ -39,6 +39,17 @@ struct sl_dataset {
  * them. The rest is zero. */
 enum sl_status sl__dataset_begin(const struct sl__dataset_kind *kind, size_t size,
                                  const struct sl_dataset_info *info, struct sl_dataset **set);
+
+/* ---- fields of rows (data/fields.c) ---- */
+
+/* Copies the fields, with their places in the row; *row becomes [values]. what: "input" or
+ * "target". SL_BAD_ARGUMENT for names that are missing, impossible or there twice, shapes that are
+ * impossible, classes out of range, or a row that is neither left out nor [values]. */
+enum sl_status sl__fields_copy(const char *set, const char *what, const struct sl_row_field *fields,
+                               int count, struct sl_shape *row, struct sl_row_field **copy);
+void sl__fields_free(const struct sl_row_field *fields, int count);
+/* SL_BAD_SHAPE unless both sets have the same fields (of targets: b's classes are among a's). */
+enum sl_status sl__fields_alike(const struct sl_dataset_info *a, const struct sl_dataset_info *b);
 
 /* Copies means and deviations; NULL: 0 and 1, one for all. */
 struct sl__normal {

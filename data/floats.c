@@ -84,6 +84,32 @@ static int64_t first_bad_value(const float *values, int64_t count, size_t size, 
   return count;
 }
 
+/* A value of a row that is no class of its field. */
+static bool is_bad_label(float value, const struct sl_row_field *field, bool missing) {
+  if (isnan(value)) return !missing;
+  return !(value >= 0 && value < (float)field->classes && value == floorf(value));
+}
+
+/* Class labels among the targets. */
+static enum sl_status check_label_fields(const struct sl_dataset *set, int64_t count,
+                                         const int64_t *samples, const float *targets) {
+  const struct sl_dataset_info *info = &set->info;
+  for (int f = 0; f < info->target_count; f++) {
+    const struct sl_row_field *field = &info->targets[f];
+    int64_t values = field->classes ? sl_shape_count(&field->shape) : 0;
+    for (int64_t row = 0; row < count; row++)
+      for (int64_t i = 0; i < values; i++) {
+        float value = targets[row * (int64_t)set->target_size + field->first + i];
+        if (is_bad_label(value, field, info->missing))
+          return sl__fail(SL_BAD_ARGUMENT,
+                          "%s: sample %lld: label %g of '%s' is no class; classes are 0 to %d",
+                          info->name, (long long)(samples ? samples[row] : row), (double)value,
+                          field->name, field->classes - 1);
+      }
+  }
+  return SL_OK;
+}
+
 enum sl_status sl__check_rows(const struct sl_dataset *set, int64_t count, const int64_t *samples,
                               const struct sl__rows *rows) {
   const struct sl_dataset_info *info = &set->info;
@@ -95,7 +121,7 @@ enum sl_status sl__check_rows(const struct sl_dataset *set, int64_t count, const
                     text_of(rows->x[(size_t)row * set->sample_size + at]));
   if (rows->targets) {
     row = first_bad_value(rows->targets, count, set->target_size, info->missing, &at);
-    if (row == count) return SL_OK;
+    if (row == count) return check_label_fields(set, count, samples, rows->targets);
     return sl__fail(SL_BAD_ARGUMENT, "%s: sample %lld: target %zu is %s; leave the sample out%s",
                     info->name, (long long)(samples ? samples[row] : row), at,
                     text_of(rows->targets[(size_t)row * set->target_size + at]),
@@ -120,6 +146,10 @@ enum sl_status sl__float_set_begin(const struct sl__dataset_kind *kind, size_t s
                                                       .count = o->count,
                                                       .classes = o->classes,
                                                       .missing = o->missing,
+                                                      .inputs = o->inputs,
+                                                      .targets = o->targets,
+                                                      .input_count = o->input_count,
+                                                      .target_count = o->target_count,
                                                       .class_names = o->class_names},
                             &set));
   SL__TRY(sl__dataset_normalise(

@@ -138,6 +138,27 @@ static int channels_of(const struct sl_shape *shape) {
   return shape->ndim == 0 ? 0 : shape->ndim == 2 ? 1 : (int)shape->dim[0];
 }
 
+/* The same sums for all values of a group: those of the group together. */
+static void join_sums(struct sums *s, int64_t count) {
+  struct sums all = {.first = s[0].first};
+  for (int64_t i = 0; i < count; i++) {
+    double shift = s[i].first - all.first, terms = (double)s[i].count;
+    all.count += s[i].count;
+    all.sum += s[i].sum + terms * shift;
+    all.squares += s[i].squares + 2 * shift * s[i].sum + terms * shift * shift;
+  }
+  for (int64_t i = 0; i < count; i++) s[i] = all;
+}
+
+/* The channels of a row's fields; each value of the row has sums of its own. */
+static void join_channels(const struct sl_row_field *fields, int count, struct sums *s) {
+  for (int f = 0; f < count; f++) {
+    const struct sl_shape *shape = &fields[f].shape;
+    int64_t channels = channels_of(shape), each = sl_shape_count(shape) / channels;
+    for (int64_t c = 0; c < channels; c++) join_sums(s + fields[f].first + c * each, each);
+  }
+}
+
 struct measurement {
   const struct sl_dataset *base;
   const int64_t *samples; /* of the training part; NULL: all */
@@ -209,6 +230,11 @@ static enum sl_status measure(struct measurement *m) {
   m->deviation = sl__alloc(sums, sizeof *m->deviation, "deviations");
   if (numbers && m->sums && m->mean && m->deviation && alloc_rows(m->base, (size_t)chunk, &rows))
     status = add_samples(m, chunk, numbers, &rows);
+  if (status == SL_OK) {
+    const struct sl_dataset_info *info = &m->base->info;
+    join_channels(info->inputs, info->input_count, m->sums);
+    join_channels(info->targets, info->target_count, m->sums + m->channels);
+  }
   for (size_t c = 0; c < sums && status == SL_OK; c++)
     take_sums(&m->sums[c], &m->mean[c], &m->deviation[c]);
   free(numbers);
@@ -234,7 +260,7 @@ static enum sl_status check_alike(const struct sl_dataset *whole, const struct s
   if (b->classes > a->classes)
     return sl__fail(SL_BAD_FILE, "%s: has class %d, but the classes of %s are 0 to %d", b->name,
                     b->classes - 1, a->name, a->classes - 1);
-  return SL_OK;
+  return sl__fields_alike(a, b);
 }
 
 /* "data.csv, training set"; NULL without memory. */
@@ -245,10 +271,12 @@ static char *name_part(const char *name, bool train) {
   return text;
 }
 
-/* A set of base's samples, with the means and deviations. */
+/* A set of base's samples, with the means and deviations; classes and fields are those of the whole
+ * set. */
 static enum sl_status make_part(const struct sl_reader_options *options, bool train,
-                                const struct sl_dataset *base, int64_t count, int classes,
-                                const struct measurement *m, struct part_set **part) {
+                                const struct sl_dataset *base, int64_t count,
+                                const struct sl_dataset_info *whole, const struct measurement *m,
+                                struct part_set **part) {
   const struct sl_dataset_info *info = &base->info;
   struct sl_dataset *set = NULL;
   char *name = name_part(info->name, train);
@@ -257,8 +285,12 @@ static enum sl_status make_part(const struct sl_reader_options *options, bool tr
                                      .sample = info->sample,
                                      .target = info->target,
                                      .count = count,
-                                     .classes = classes,
-                                     .class_names = info->class_names};
+                                     .classes = whole->classes,
+                                     .class_names = info->class_names,
+                                     .inputs = whole->inputs,
+                                     .targets = whole->targets,
+                                     .input_count = whole->input_count,
+                                     .target_count = whole->target_count};
   if (!options->raw) {
     about.channels = m->channels;
     about.mean = m->mean;
@@ -305,7 +337,7 @@ enum sl_status sl__split(struct sl_dataset *whole, struct sl_dataset *test,
     SL__TRY(measure(&m));
   const struct sl_dataset *base = test && !train ? test : whole;
   if (!train) count = test ? test->info.count : held_back;
-  SL__TRY(make_part(options, train, base, count, whole->info.classes, &m, &part));
+  SL__TRY(make_part(options, train, base, count, &whole->info, &m, &part));
   if (m.missing) SL__TRY(keep_means(part, &m));
   part->samples = test ? NULL : train ? training : chosen;
   *(train ? &training : &chosen) = NULL;

@@ -147,6 +147,7 @@ struct sl_model {
   struct sl_shape sample;
   struct sl__layer *layers;
   int count, capacity;
+  int input_count, output_count; /* fields, if they have names (nn/fields.c); else 0 */
   bool takes_tokens; /* the input is i32 (an embedding comes first) */
   bool built;
   int users; /* number of KVStores with shards of its blocks, which must not be cut in another way
@@ -158,9 +159,15 @@ struct sl_model {
   struct sl_model_notes metadata; /* the model's copy */
 };
 
+/* Is it a field of the model's input? These are the first layers. */
+bool sl__is_input_field(const struct sl_model *model, const struct sl__layer *layer);
+
 /* Appends a layer: copies the options, resolves the inputs' names, infers the shapes. */
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options);
+
+/* Takes the last layer away, which nothing may have used. */
+void sl__layer_drop(struct sl_model *model);
 
 /* The first layer that needs a whole sample at once: it keeps samples from being cut in time, or
  * from having different lengths. NULL: all layers work step by step on tokens. */

@@ -69,6 +69,10 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
 static enum sl_status find_input(const struct sl_model *model, const struct sl__layer *layer,
                                  const char *name, int *number) {
   if (!strcmp(name, "input")) {
+    if (model->input_count)
+      return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                            "its input 'input' has fields; name one of them, such as '%s'",
+                            model->layers[0].name);
     *number = SL__INPUT;
     return SL_OK;
   }
@@ -205,6 +209,9 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   if (model->built)
     return sl__fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build",
                     name);
+  if (model->output_count)
+    return sl__fail(SL_BAD_ARGUMENT, "layer %s: the model's outputs are named; append before "
+                                     "sl_outputs", name);
   SL__TRY(check_name(model, name));
   SL__TRY(grow(model));
   layer.name = sl__strdup(name);
@@ -242,6 +249,13 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
 out:
   layer_clear(&layer);
   return status;
+}
+
+void sl__layer_drop(struct sl_model *model) {
+  struct sl__layer *layer = &model->layers[--model->count];
+  for (int i = 0; i < layer->input_count; i++)
+    if (layer->input[i] != SL__INPUT) model->layers[layer->input[i]].consumers--;
+  layer_clear(layer);
 }
 
 static enum sl_status build_block(struct sl_context *context, struct sl__block *block) {

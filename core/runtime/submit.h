@@ -79,7 +79,7 @@ struct sl__prepack {
 struct sl__step_record {
   int64_t number; /* from 0 */
   float lr;
-  float scale; /* of the loss's gradient */
+  float scale[SL_MAX_FIELDS]; /* of the gradient of each part of the loss */
 };
 
 /* The caller's description of one task; zero value: anywhere, priority 0. */

@@ -57,6 +57,22 @@ struct sl_shape {
   int64_t dim[SL_MAX_DIMS];
 };
 
+/** Most fields of a row, and parts of a loss. */
+#define SL_MAX_FIELDS 15
+
+/** A field: a named range of a row. A sample's inputs lie one behind the other in one row, and so
+ * do its targets, and a model's outputs. Names have 1 to 63 letters, digits, _ . -, and differ
+ * within a row; "input" is no name. */
+struct sl_row_field {
+  const char *name;
+  struct sl_shape shape; /**< at most SL_MAX_DIMS - 1 axes */
+  /** Of targets: the values are class labels, whole numbers 0 .. classes - 1 (up to
+   * SL_MAX_CLASSES, which floats hold exactly), and are not normalised. 0: they are numbers. */
+  int classes;
+  int64_t first; /**< its first value's place in the row; told by the library, ignored from callers
+                  */
+};
+
 enum sl_type { SL_F32, SL_I32, SL_BF16 };
 
 /** SL_SHAPE(1, 28, 28): a shape from its dimensions. In C its address may be taken; in C++ it is a

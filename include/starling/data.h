@@ -39,6 +39,10 @@ struct sl_dataset_info {
   int64_t padding; /**< label places of the whole set, each sample as long as its bucket, that are
                       behind a sentence's end */
   int64_t longer;  /**< sentences longer than the last bucket, which were cut or dropped */
+  /** Fields of a sample's row and of its targets', [input_count] and [target_count]; 0: they are one
+   * tensor without a name. With fields, sample and target are flat: [values]. */
+  const struct sl_row_field *inputs, *targets;
+  int input_count, target_count;
 };
 
 /** MNIST's IDX files, plain or .gz: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-*
@@ -104,9 +108,11 @@ enum sl_target_kind {
  * does not use must be zero. */
 struct sl_reader_options {
   uint64_t seed;      /**< of a generated set, and of the split */
-  const char *inputs; /**< arrays: the name of the inputs; NULL: "x" */
-  const char *target; /**< arrays: the name of the targets, NULL: "y"; beside an .npy file of inputs
-                           the path of another one; tables: columns, "NAME" or "NAME,NAME" */
+  const char *inputs; /**< arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which
+                           become fields of the set's inputs */
+  const char *target; /**< arrays: the name of the targets, NULL: "y", or several, "NAME,NAME", which
+                           become fields; beside an .npy file of inputs the path of another one;
+                           tables: columns, "NAME" or "NAME,NAME" */
   const char *ignore; /**< tables: columns that are left out, "NAME,NAME" */
   enum sl_target_kind targets;
   enum sl_missing missing;
@@ -172,6 +178,12 @@ struct sl_dataset_options {
   const char *const *class_names; /**< [classes], or NULL; not copied, must outlive the set */
   void (*release)(void *user);    /**< called when the set is freed (NULL: nothing) */
   void *user;
+  /** Several inputs and several targets by name: fields, which lie one behind the other in a
+   * sample's row of x and of targets; copied. sample and target follow from them and may be left
+   * out. Means and deviations are then 1 for all values or one for each value of the row. Targets
+   * that are class labels (field.classes) are whole numbers there, or NaN if `missing` allows it. */
+  const struct sl_row_field *inputs, *targets;
+  int input_count, target_count;
 };
 
 /** A set of floats: x [count, sample...], and targets [count, target...] or labels [count]; the

@@ -54,6 +54,20 @@ struct sl_layer_options {
 SL_API enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
                                    struct sl_model **model);
 
+/** A model with several inputs, which layers name in layer.inputs: "state", "control". A sample is
+ * one row, sl_model_input [values], with the fields one behind the other. Each field is a layer of
+ * kind slice. \return SL_BAD_ARGUMENT unless there are 1 to SL_MAX_FIELDS fields with different
+ * names; SL_BAD_SHAPE for an impossible shape. */
+SL_API enum sl_status sl_model_new_fields(struct sl_context *context,
+                                          const struct sl_row_field *inputs, int count,
+                                          struct sl_model **model);
+
+/** End a model with several outputs: the layers' (from 1 to SL_MAX_FIELDS, "mask,edge") values one
+ * behind the other become sl_model_output [values], as the last layer, "outputs". A loss of parts
+ * (struct sl_loss_part) has a part for each. \return SL_BAD_ARGUMENT for an unknown name or one
+ * that is there twice; no layer can follow. */
+SL_API enum sl_status sl_outputs(struct sl_model *model, const char *layers);
+
 /** Dense, x [I...] -> [O]: all axes of a sample count as one, so no flatten is needed. weight [O,
  * I], bias [O]. */
 struct sl_dense_options {
@@ -257,21 +271,25 @@ SL_API enum sl_status sl_add(struct sl_model *model, const char *name,
                              const struct sl_add_options *options);
 
 /** Concatenation of the inputs along an axis of a sample: layer.inputs names from 1 to 15.
+ * flat: all values of the inputs, one input behind the other, [values]; their shapes may differ.
  * \return SL_BAD_ARGUMENT if there is no such axis; SL_BAD_SHAPE if the inputs differ along another
  * axis. */
 struct sl_concatenate_options {
   struct sl_layer_options layer;
   int axis;
+  bool flat;
 };
 SL_API enum sl_status sl_concatenate(struct sl_model *model, const char *name,
                                      const struct sl_concatenate_options *options);
 
 /** The range first, ..., first + count - 1 along an axis of a sample; count 0: up to the end.
- * \return SL_BAD_ARGUMENT for an axis or a range that x does not have. */
+ * shape: the range's values as a sample of this shape; of axis 0 only. \return SL_BAD_ARGUMENT for
+ * an axis or a range that x does not have; SL_BAD_SHAPE if the numbers of values differ. */
 struct sl_slice_options {
   struct sl_layer_options layer;
   int axis;
   int64_t first, count;
+  struct sl_shape shape;
 };
 SL_API enum sl_status sl_slice(struct sl_model *model, const char *name,
                                const struct sl_slice_options *options);
@@ -338,6 +356,11 @@ SL_API void sl_model_free(struct sl_model *model);
 SL_API int64_t sl_model_parameters(const struct sl_model *model);
 SL_API const struct sl_shape *sl_model_input(const struct sl_model *model);  /**< of one sample */
 SL_API const struct sl_shape *sl_model_output(const struct sl_model *model); /**< of one sample */
+
+/** Input or output i of a model with several, from 0, as sl_model_new_fields and sl_outputs named
+ * them; false behind the last one. The name lives as long as the model. */
+SL_API bool sl_model_input_field(const struct sl_model *model, int i, struct sl_row_field *field);
+SL_API bool sl_model_output_field(const struct sl_model *model, int i, struct sl_row_field *field);
 
 /** One layer of a model; the texts live as long as the model. */
 struct sl_layer_info {
@@ -550,6 +573,8 @@ struct sl_own_loss {
   void *user;
 };
 
+struct sl_loss_part;
+
 /** Zero value: softmax cross-entropy. Values and gradients are those of PyTorch's losses. */
 struct sl_loss {
   enum sl_loss_kind kind;
@@ -560,6 +585,18 @@ struct sl_loss {
   const float *class_weights;
   int class_count;
   struct sl_own_loss own; /**< SL_LOSS_OWN */
+  /** Of a model with several outputs (sl_outputs): the sum of each part's weight times its mean,
+   * [part_count] up to SL_MAX_FIELDS; copied. All other members are 0 then. NULL: no parts. */
+  const struct sl_loss_part *parts;
+  int part_count;
+};
+
+/** The loss of one output against the field of the targets that has the output's name; what does
+ * not count (SL_IGNORE, NaN) does not count in this part. An output without a part has no loss. */
+struct sl_loss_part {
+  char output[64];
+  float weight;        /**< above 0; 0 means 1 */
+  struct sl_loss loss; /**< without parts */
 };
 
 /** The names that sl_loss_parse knows, "cross-entropy" first: the one at i, from 0, or NULL behind
@@ -570,7 +607,14 @@ SL_API const char *sl_loss_name(int i);
  * SL_BAD_ARGUMENT for an unknown name or a bad parameter, naming the known ones. */
 SL_API enum sl_status sl_loss_parse(const char *text, struct sl_loss *loss);
 
-/** Does the loss take class labels (else targets)? */
+/** The same, or a loss of parts, "OUTPUT=LOSS[*WEIGHT],...", such as "mask=bce,edge=mse*0.5", whose
+ * parts are written to `parts`, [SL_MAX_FIELDS], where loss->parts then points. \return
+ * SL_BAD_ARGUMENT also for an output without a name, one that is there twice, a weight that is not
+ * above 0. */
+SL_API enum sl_status sl_loss_parse_parts(const char *text, struct sl_loss_part *parts,
+                                          struct sl_loss *loss);
+
+/** Does the loss take class labels (else targets)? A loss of parts takes targets. */
 SL_API bool sl_loss_takes_labels(const struct sl_loss *loss);
 
 /** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.

@@ -169,7 +169,11 @@ struct sl_report {
    * the gradients computed with them; mean and maximum since the last report. Other kinds: -1. */
   double staleness;
   int64_t most_staleness;
-  double terms; /**< of the loss's mean: labels (or their class weights), target values, rows */
+  double terms; /**< of the loss's mean: labels (or their class weights), target values, rows; of a
+                   loss of parts: samples */
+  /** Of a loss of parts: each part's mean and its terms, as sl_trainer_part numbers them. */
+  int part_count;
+  double part_loss[SL_MAX_FIELDS], part_terms[SL_MAX_FIELDS];
 };
 
 /** Take the loader's next batch and submit its step. *reported says whether *report was filled with
@@ -180,6 +184,10 @@ struct sl_report {
  * than a device has. After a failure only sl_trainer_free is legal. */
 SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loader,
                                       struct sl_report *report, bool *reported);
+
+/** The output of part i of the trainer's loss, from 0, in the model's order; NULL behind the last.
+ */
+SL_API const char *sl_trainer_part(const struct sl_trainer *trainer, int i);
 
 /** Ask to stop: a later step's report has stop set. In dist_* kinds it is the same step on all
  * ranks, so that all can leave their loops together. */
@@ -232,6 +240,9 @@ struct sl_evaluation {
  * - bce: "accuracy" (share of values on the right side), "auc" of each output, and their mean;
  * - other losses: "mae", "rmse" (in the targets' unit), "r2" (1 - squared errors / variance), of
  * each output; "mae" and "rmse" also over all values, "r2" the mean.
+ *
+ * Of a loss of parts each output has those of its part, "mask.accuracy", "edge.rmse", and
+ * "edge.loss", the part's mean.
  *
  * Steps are not captured, and all outputs for targets are held in memory (of labels, counts alone).
  * Collective for ranks in common steps: rank 0 gathers the other ranks' outputs, and all ranks get

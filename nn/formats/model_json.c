@@ -19,7 +19,7 @@
 #endif
 
 #define FORMAT_NAME "starling model"
-#define FORMAT_VERSION 1
+#define FORMAT_VERSION 2 /* 1 without named inputs and outputs */
 #define JSON_SUFFIX ".json"
 #define WEIGHTS_SUFFIX ".safetensors"
 #define MOST_NUMBER (1ll << 40) /* the product of two still fits an int64_t */
@@ -86,14 +86,39 @@ static json_t *layer_object(const struct sl_model *model, const struct sl__layer
   return object;
 }
 
+static void add_inputs(const struct sl_model *model, json_t **object) {
+  json_t *fields = json_array();
+  struct sl_row_field field;
+  for (int i = 0; sl_model_input_field(model, i, &field); i++)
+    sl__json_append(&fields,
+                    json_pack("{s:s, s:o}", "name", field.name, "shape", list(&field.shape)));
+  sl__json_set(object, "inputs", fields);
+}
+
+static void add_outputs(const struct sl_model *model, json_t **object) {
+  json_t *names = json_array();
+  struct sl_row_field field;
+  for (int i = 0; sl_model_output_field(model, i, &field); i++)
+    sl__json_append(&names, json_string(field.name));
+  sl__json_set(object, "outputs", names);
+}
+
+/* The layers that sl_model_new_fields and sl_outputs append are left out. */
 static json_t *model_object(const struct sl_model *model, const char *weights) {
-  json_t *shape = list(&model->sample), *layers = json_array();
-  for (int l = 0; l < model->count; l++)
+  bool named = model->input_count || model->output_count;
+  int end = model->count - (model->output_count > 0);
+  json_t *layers = json_array();
+  for (int l = model->input_count; l < end; l++)
     sl__json_append(&layers, layer_object(model, &model->layers[l]));
-  json_t *object = json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", FORMAT_VERSION,
-                             "producer", "Starling " PACKAGE_VERSION);
+  json_t *object =
+      json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", named ? FORMAT_VERSION : 1,
+                "producer", "Starling " PACKAGE_VERSION);
   if (weights) sl__json_set(&object, "weights", json_string(weights));
-  sl__json_set(&object, "input", shape);
+  if (model->input_count)
+    add_inputs(model, &object);
+  else
+    sl__json_set(&object, "input", list(&model->sample));
+  if (model->output_count) add_outputs(model, &object);
   sl__metadata_write(model, &object);
   sl__json_set(&object, "layers", layers);
   return object;
@@ -222,18 +247,18 @@ static const struct sl_field *find_field(const struct sl__layer_kind *kind, cons
 }
 
 /* "a,b" from ["a", "b"]; the caller frees it. */
-static enum sl_status read_inputs(const struct reader *r, const json_t *object, char **names) {
-  const json_t *array = json_object_get(object, "inputs");
+static enum sl_status read_names(const struct reader *r, const char *key, const json_t *array,
+                                 char **names) {
   size_t count = json_array_size(array), size = 1;
   char what[64];
   snprintf(what, sizeof what, "must be there, a list of 1 to %d names", SL__MAX_INPUTS);
-  if (count < 1 || count > SL__MAX_INPUTS) return bad(r, "inputs", what);
+  if (count < 1 || count > SL__MAX_INPUTS) return bad(r, key, what);
   for (size_t i = 0; i < count; i++) {
     const char *name = json_string_value(json_array_get(array, i));
-    if (!name || !*name || strchr(name, ',')) return bad(r, "inputs", "must be a list of names");
+    if (!name || !*name || strchr(name, ',')) return bad(r, key, "must be a list of names");
     size += strlen(name) + 1;
   }
-  *names = sl__alloc(size, 1, "a layer's inputs");
+  *names = sl__alloc(size, 1, "a list of names");
   if (!*names) return SL_NO_MEMORY;
   for (size_t i = 0; i < count; i++) {
     if (i) strcat(*names, ",");
@@ -257,7 +282,7 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
   enum sl_status status;
   const char *key;
   json_t *value;
-  SL__TRY(read_inputs(r, object, names));
+  SL__TRY(read_names(r, "inputs", json_object_get(object, "inputs"), names));
   layer->inputs = *names;
   if (init && !json_is_string(init)) return bad(r, "init", "must be a name");
   if (init) SL__TRY(of_file(r, sl_init_parse(json_string_value(init), &layer->init)));
@@ -316,6 +341,49 @@ static enum sl_status read_input(const struct reader *r, const json_t *object,
   return read_list(r, "input", array, shape);
 }
 
+/* [{"name": "state", "shape": [4]}, ...] */
+static enum sl_status read_inputs_of_model(const struct reader *r, struct sl_context *context,
+                                           const json_t *array, struct sl_model **model) {
+  struct sl_row_field fields[SL_MAX_FIELDS] = {{0}};
+  size_t count = json_array_size(array);
+  enum sl_status status;
+  if (count < 1 || count > SL_MAX_FIELDS)
+    return bad(r, "inputs", "must be a list of 1 to 15 objects with a name and a shape");
+  for (size_t i = 0; i < count; i++) {
+    const json_t *object = json_array_get(array, i), *shape = json_object_get(object, "shape");
+    fields[i].name = json_string_value(json_object_get(object, "name"));
+    if (!fields[i].name || !json_array_size(shape))
+      return bad(r, "inputs", "must be a list of objects with a name and a shape");
+    SL__TRY(read_list(r, "shape", shape, &fields[i].shape));
+  }
+  status = of_file(r, sl_model_new_fields(context, fields, (int)count, model));
+out:
+  return status;
+}
+
+static enum sl_status make_model(const struct reader *r, struct sl_context *context,
+                                 const json_t *object, struct sl_model **model) {
+  const json_t *inputs = json_object_get(object, "inputs");
+  struct sl_shape sample = {0};
+  if (inputs && json_object_get(object, "input"))
+    return bad(r, "input", "and \"inputs\" are both there; leave one out");
+  if (inputs) return read_inputs_of_model(r, context, inputs, model);
+  enum sl_status status = read_input(r, object, &sample);
+  return status == SL_OK ? of_file(r, sl_model_new(context, &sample, model)) : status;
+}
+
+static enum sl_status read_outputs(const struct reader *r, const json_t *array,
+                                   struct sl_model *model) {
+  char *names = NULL;
+  enum sl_status status;
+  if (!array) return SL_OK;
+  SL__TRY(read_names(r, "outputs", array, &names));
+  status = of_file(r, sl_outputs(model, names));
+out:
+  free(names);
+  return status;
+}
+
 static enum sl_status check_head(const struct reader *r, const json_t *object) {
   const char *format = json_string_value(json_object_get(object, "format"));
   const json_t *version = json_object_get(object, "version");
@@ -334,14 +402,14 @@ static enum sl_status check_head(const struct reader *r, const json_t *object) {
 static enum sl_status read_model(struct reader *r, struct sl_context *context, const json_t *object,
                                  struct sl_model **model) {
   const json_t *layers = json_object_get(object, "layers");
-  struct sl_shape sample = {0};
   enum sl_status status;
   SL__TRY(check_head(r, object));
-  SL__TRY(read_input(r, object, &sample));
+  SL__TRY(make_model(r, context, object, model));
   size_t count = json_array_size(layers);
   if (count < 1 || count > MOST_LAYERS) return bad(r, "layers", "must be there, a list of layers");
-  SL__TRY(of_file(r, sl_model_new(context, &sample, model)));
   for (size_t i = 0; i < count; i++) SL__TRY(read_layer(r, *model, json_array_get(layers, i)));
+  r->layer = "";
+  SL__TRY(read_outputs(r, json_object_get(object, "outputs"), *model));
   SL__TRY(sl__metadata_read(*model, r->path, object));
 out:
   return status;

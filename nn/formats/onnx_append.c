@@ -5,7 +5,7 @@
 
 #include "nn/formats/onnx_read.h"
 
-static bool is_taken(const struct sl_model *model, const char *name) {
+bool sl__onnx_is_taken(const struct sl_model *model, const char *name) {
   for (int i = 0; i < model->count; i++)
     if (!strcmp(model->layers[i].name, name)) return true;
   return !strcmp(name, "input");
@@ -51,7 +51,7 @@ static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *
   size_t most = 48; /* leaves room for a number */
   weight_layer(weight, path, sizeof path);
   /* exporters write equal weights once: two layers can have a weight of the same name */
-  if (*node->name == '/' && is_taken(r->model, path)) *path = 0;
+  if (*node->name == '/' && sl__onnx_is_taken(r->model, path)) *path = 0;
   if (!*path && *node->name == '/') module_path(node->name, path, sizeof path);
   if (!*path) snprintf(path, sizeof path, "%.200s", *node->name ? node->name : node->op);
   const char *from = *path == '/' ? path + 1 : path;
@@ -62,7 +62,7 @@ static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *
     if (!isalnum((unsigned char)*c) && !strchr("_.-", *c)) *c = '_';
   size_t length = strlen(name);
   if (r->number < r->model->count) r->number = r->model->count;
-  while (is_taken(r->model, name)) snprintf(name + length, 64 - length, "_%d", r->number++);
+  while (sl__onnx_is_taken(r->model, name)) snprintf(name + length, 64 - length, "_%d", r->number++);
 }
 
 static const char *name_of(const struct sl__onnx_reader *r, const struct sl__onnx_value *value) {

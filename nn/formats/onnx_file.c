@@ -113,11 +113,12 @@ static bool put_end(struct sl__onnx_graph *graph, const struct sl__onnx_end *fro
 static bool put_graph(struct sl__onnx_graph *from, SlOnnx__Graph *to) {
   SlOnnx__Node *node;
   SlOnnx__Tensor *tensor;
-  SlOnnx__Value *end;
+  SlOnnx__Value *input, *output;
   sl_onnx__graph__init(to);
   to->name = (char *)"model";
   if (!LIST(from, node, from->nodes, to->node) ||
-      !LIST(from, tensor, from->tensors, to->initializer) || !LIST(from, end, 1, to->input))
+      !LIST(from, tensor, from->tensors, to->initializer) ||
+      !LIST(from, input, from->inputs, to->input) || !LIST(from, output, from->outputs, to->output))
     return false;
   to->n_node = (size_t)from->nodes;
   for (int i = 0; i < from->nodes; i++)
@@ -125,10 +126,13 @@ static bool put_graph(struct sl__onnx_graph *from, SlOnnx__Graph *to) {
   to->n_initializer = (size_t)from->tensors;
   for (int i = 0; i < from->tensors; i++)
     if (!put_tensor(from, &from->tensor[i], to->initializer[i] = &tensor[i])) return false;
-  to->n_input = to->n_output = 1;
-  if (!put_end(from, from->input, to->input[0] = end)) return false;
-  if (!LIST(from, end, 1, to->output)) return false;
-  return put_end(from, from->output, to->output[0] = end);
+  to->n_input = (size_t)from->inputs;
+  for (int i = 0; i < from->inputs; i++)
+    if (!put_end(from, &from->input[i], to->input[i] = &input[i])) return false;
+  to->n_output = (size_t)from->outputs;
+  for (int i = 0; i < from->outputs; i++)
+    if (!put_end(from, &from->output[i], to->output[i] = &output[i])) return false;
+  return true;
 }
 
 /* Pieces go to the file as protobuf-c writes them. */

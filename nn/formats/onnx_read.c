@@ -2,6 +2,7 @@
  * operators. */
 #include "nn/formats/onnx_read.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,20 +23,18 @@ static bool is_initializer(const struct sl__onnx_reader *r, const char *name) {
   return value && value->is == SL__ONNX_CONSTANT;
 }
 
-/* Finds the only input that is no initializer: before IR version 4, files list initializers as
- * inputs, too. */
-static enum sl_status find_input(struct sl__onnx_reader *r, const struct sl__onnx_end **input) {
-  *input = NULL;
+/* Lists the inputs that are no initializers: before IR version 4, files list initializers as inputs,
+ * too. */
+static enum sl_status find_inputs(const struct sl__onnx_reader *r,
+                                  const struct sl__onnx_end *inputs[SL_MAX_FIELDS], int *count) {
+  *count = 0;
   for (int i = 0; i < r->graph.inputs; i++) {
     if (is_initializer(r, r->graph.input[i].name)) continue;
-    if (*input)
-      return sl__fail(SL_UNSUPPORTED,
-                      "%s: has the inputs '%.64s' and '%.64s'; a model has one (initial states of "
-                      "recurrent layers are to be zeros)",
-                      r->graph.path, (*input)->name, r->graph.input[i].name);
-    *input = &r->graph.input[i];
+    if (*count == SL_MAX_FIELDS)
+      return sl__fail(SL_UNSUPPORTED, "%s: has more than %d inputs", r->graph.path, SL_MAX_FIELDS);
+    inputs[(*count)++] = &r->graph.input[i];
   }
-  if (*input) return SL_OK;
+  if (*count) return SL_OK;
   return sl__fail(SL_BAD_FILE, "%s: has no input", r->graph.path);
 }
 
@@ -68,15 +67,59 @@ static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onn
   return SL_OK;
 }
 
-/* Goes backwards from the output: marks the nodes that it needs and counts the uses of each value.
+/* A field's name: the library's own files have theirs. */
+static void field_name(const char *from, char name[64]) {
+  snprintf(name, 64, "%.63s", !*from ? "_" : strcmp(from, "input") ? from : "input_0");
+  for (char *c = name; *c; c++)
+    if (!isalnum((unsigned char)*c) && !strchr("_.-", *c)) *c = '_';
+}
+
+/* Has the model names for its only input, or output? Other programs' names are not kept then. */
+static bool has_names(const struct sl__onnx_reader *r, int count, const char *first,
+                      const char *unnamed) {
+  return count > 1 || (r->own && strcmp(first, unnamed) != 0);
+}
+
+static enum sl_status new_model(struct sl__onnx_reader *r, struct sl_context *context,
+                                const struct sl__onnx_end *const *inputs, int count,
+                                struct sl_shape *sample) {
+  struct sl_row_field fields[SL_MAX_FIELDS] = {{0}};
+  char names[SL_MAX_FIELDS][64], text[400];
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < count; i++) {
+    int64_t batch = r->batch;
+    SL__TRY(take_input(r, inputs[i], &sample[i]));
+    if (count > 1 && r->tokens)
+      return sl__fail(SL_UNSUPPORTED, "%s: input '%.64s' are whole numbers; several inputs are f32",
+                      r->graph.path, inputs[i]->name);
+    if (i && r->batch != batch)
+      return sl__fail(SL_UNSUPPORTED, "%s: input '%.64s' has another batch's size than the others",
+                      r->graph.path, inputs[i]->name);
+    field_name(inputs[i]->name, names[i]);
+    fields[i] = (struct sl_row_field){.name = names[i], .shape = sample[i]};
+  }
+  status = has_names(r, count, inputs[0]->name, "input")
+               ? sl_model_new_fields(context, fields, count, &r->model)
+               : sl_model_new(context, &sample[0], &r->model);
+  if (status != SL_OK && status != SL_NO_MEMORY) {
+    snprintf(text, sizeof text, "%s", sl_error());
+    status = sl__fail(SL_BAD_FILE, "%s: %s", r->graph.path, text);
+  }
+out:
+  return status;
+}
+
+/* Goes backwards from the outputs: marks the nodes that they need and counts the uses of each value.
  */
 static enum sl_status mark(struct sl__onnx_reader *r) {
   const struct sl__onnx_graph *g = &r->graph;
   struct sl__onnx_value *end, *input;
   enum sl_status status;
-  SL__TRY(sl__onnx_find_or_add(r, g->output[0].name, &end));
-  end->uses = 1;
-  end->user = -1;
+  for (int i = 0; i < g->outputs; i++) {
+    SL__TRY(sl__onnx_find_or_add(r, g->output[i].name, &end));
+    end->uses++;
+    end->user = -1;
+  }
   for (int n = g->nodes - 1; n >= 0; n--) {
     const struct sl__onnx_node *node = &g->node[n];
     for (int i = 0; i < node->outputs && !r->needed[n]; i++) {
@@ -96,28 +139,26 @@ out:
 
 static enum sl_status begin(struct sl__onnx_reader *r, struct sl_context *context) {
   const struct sl__onnx_graph *g = &r->graph;
-  const struct sl__onnx_end *input;
-  struct sl_shape sample = {0};
+  const struct sl__onnx_end *inputs[SL_MAX_FIELDS];
+  struct sl_shape sample[SL_MAX_FIELDS] = {{0}};
   enum sl_status status;
-  char text[400];
+  int count;
   SL__TRY(sl__onnx_make_table(r));
   for (int i = 0; i < g->tensors; i++) SL__TRY(define_constant(r, &g->tensor[i]));
-  if (g->outputs != 1)
+  if (g->outputs < 1 || g->outputs > SL_MAX_FIELDS)
     return sl__fail(g->outputs ? SL_UNSUPPORTED : SL_BAD_FILE,
-                    "%s: has %d outputs; a model has one", g->path, g->outputs);
-  SL__TRY(find_input(r, &input));
-  SL__TRY(take_input(r, input, &sample));
-  status = sl_model_new(context, &sample, &r->model);
-  if (status != SL_OK && status != SL_NO_MEMORY) {
-    snprintf(text, sizeof text, "%s", sl_error());
-    status = sl__fail(SL_BAD_FILE, "%s: %s", g->path, text);
-  }
-  if (status != SL_OK) goto out;
+                    "%s: has %d outputs; a model has 1 to %d", g->path, g->outputs, SL_MAX_FIELDS);
   r->own = !strcmp(g->producer, SL__ONNX_PRODUCER);
-  SL__TRY(sl__onnx_define(
-      r, NULL, input->name,
-      &(struct sl__onnx_value){
-          .is = SL__ONNX_OUTPUT, .layer = SL__INPUT, .view = sample, .factor = 1, .has_x = true}));
+  SL__TRY(find_inputs(r, inputs, &count));
+  SL__TRY(new_model(r, context, inputs, count, sample));
+  for (int i = 0; i < count; i++)
+    SL__TRY(sl__onnx_define(
+        r, NULL, inputs[i]->name,
+        &(struct sl__onnx_value){.is = SL__ONNX_OUTPUT,
+                                 .layer = r->model->input_count ? i : SL__INPUT,
+                                 .view = sample[i],
+                                 .factor = 1,
+                                 .has_x = true}));
   status = mark(r);
 out:
   return status;
@@ -167,21 +208,57 @@ static enum sl_status fold_constants(struct sl__onnx_reader *r) {
   return status;
 }
 
-static enum sl_status check_end(const struct sl__onnx_reader *r) {
-  const char *name = r->graph.output[0].name;
+static enum sl_status check_end(const struct sl__onnx_reader *r, const char *name) {
   const struct sl__onnx_value *end = sl__onnx_find(r, name);
   if (!end || end->is != SL__ONNX_OUTPUT)
     return sl__fail(SL_BAD_FILE, "%s: no node makes the output '%.64s' of the input", r->graph.path,
                     name);
-  if (!r->model->count)
+  if (r->model->count == r->model->input_count)
     return sl__fail(SL_UNSUPPORTED, "%s: its output is its input; the model has no layers",
                     r->graph.path);
-  if (end->order != SL__ONNX_BATCH_FIRST || end->factor != 1 || !end->has_x ||
-      end->erf != SL__ONNX_PLAIN || end->layer != r->model->count - 1)
-    return sl__fail(SL_UNSUPPORTED,
-                    "%s: the output '%.64s' is no layer's, with the batch's axis first",
-                    r->graph.path, name);
-  return SL_OK;
+  if (end->order == SL__ONNX_BATCH_FIRST && end->factor == 1 && end->has_x &&
+      end->erf == SL__ONNX_PLAIN)
+    return SL_OK;
+  return sl__fail(SL_UNSUPPORTED,
+                  "%s: the output '%.64s' is no layer's, with the batch's axis first",
+                  r->graph.path, name);
+}
+
+static enum sl_status end_alone(const struct sl__onnx_reader *r) {
+  const char *name = r->graph.output[0].name;
+  enum sl_status status = check_end(r, name);
+  if (status != SL_OK || sl__onnx_find(r, name)->layer == r->model->count - 1) return status;
+  return sl__fail(SL_UNSUPPORTED, "%s: the output '%.64s' is not the last layer's", r->graph.path,
+                  name);
+}
+
+/* The layer that is the output of that name: one of another name or shape is copied. */
+static enum sl_status name_output(struct sl__onnx_reader *r, const char *output, char name[64]) {
+  const struct sl__onnx_value *end = sl__onnx_find(r, output);
+  const struct sl__layer *layer = end->layer == SL__INPUT ? NULL : &r->model->layers[end->layer];
+  char wanted[64];
+  field_name(output, wanted);
+  snprintf(name, 64, "%s", wanted);
+  if (layer && !strcmp(layer->name, name) && sl_shape_equal(&layer->out, &end->view)) return SL_OK;
+  for (int i = 0; sl__onnx_is_taken(r->model, name); i++) /* the library's own names are short */
+    snprintf(name, 64, "%.50s_%d", wanted, i);
+  const struct sl_reshape_options copy = {.layer = {.inputs = layer ? layer->name : "input"},
+                                          .shape = end->view};
+  return sl__layer_append(r->model, name, &sl__reshape_kind, &copy);
+}
+
+static enum sl_status end_fields(struct sl__onnx_reader *r) {
+  char names[64 * SL_MAX_FIELDS], name[64];
+  enum sl_status status = SL_OK;
+  size_t used = 0;
+  for (int i = 0; i < r->graph.outputs; i++) {
+    SL__TRY(check_end(r, r->graph.output[i].name));
+    SL__TRY(name_output(r, r->graph.output[i].name, name));
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? "," : "", name);
+  }
+  status = sl_outputs(r->model, names);
+out:
+  return status;
 }
 
 static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *context) {
@@ -190,7 +267,8 @@ static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *c
   SL__TRY(fold_constants(r)); /* first: a layer looks ahead to the nodes after it */
   for (int n = 0; n < r->graph.nodes; n++)
     if (r->needed[n] && !r->done[n]) SL__TRY(read_node(r, n));
-  status = check_end(r);
+  status = has_names(r, r->graph.outputs, r->graph.output[0].name, "output") ? end_fields(r)
+                                                                             : end_alone(r);
 out:
   return status;
 }

@@ -1,14 +1,31 @@
 /* Concatenation of layers' outputs along an axis: skip connections (Ronneberger et al., arXiv
  * 1505.04597). */
+#include <stdio.h>
+
 #include "nn/onnx_graph.h"
 
 static int axis_of(const struct sl__layer *layer) {
   return ((const struct sl_concatenate_options *)layer->options)->axis;
 }
 
+static bool is_flat(const struct sl__layer *layer) {
+  return ((const struct sl_concatenate_options *)layer->options)->flat;
+}
+
+static enum sl_status infer_flat(struct sl__layer *layer) {
+  if (axis_of(layer))
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "axis is %d; a flat one has axis 0",
+                          axis_of(layer));
+  layer->out = SL_SHAPE(0);
+  for (int i = 0; i < layer->input_count; i++)
+    layer->out.dim[0] += sl_shape_count(&layer->in[i]);
+  return SL_OK;
+}
+
 static enum sl_status infer(struct sl__layer *layer) {
   int axis = axis_of(layer);
   char first[96], other[96];
+  if (is_flat(layer)) return infer_flat(layer);
   if (axis < 0 || axis >= layer->in[0].ndim)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "axis is %d; its inputs have %d axes, from 0",
                           axis, layer->in[0].ndim);
@@ -28,30 +45,44 @@ static enum sl_status infer(struct sl__layer *layer) {
 }
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
+  if (is_flat(layer))
+    return sl__columns_join(p->context, &p->launch, layer->input_count, p->x, p->y);
   return sl__concatenate(p->context, &p->launch, layer->input_count, p->x, p->y,
                          axis_of(layer) + 1);
 }
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   enum sl_status status = SL_OK;
+  bool flat = is_flat(layer);
   int axis = axis_of(layer);
   int64_t first = 0;
   for (int i = 0; i < layer->input_count && status == SL_OK; i++) {
     p->launch.accumulate = p->add_dx[i] || sl__is_repeated(layer, i);
-    if (p->dx[i]) status = sl__slice(p->context, &p->launch, p->dy, p->dx[i], axis + 1, first);
-    first += p->x[i]->shape.dim[axis + 1];
+    if (p->dx[i] && flat) status = sl__columns(p->context, &p->launch, p->dy, p->dx[i], first);
+    if (p->dx[i] && !flat)
+      status = sl__slice(p->context, &p->launch, p->dy, p->dx[i], axis + 1, first);
+    first += flat ? sl_shape_count(&layer->in[i]) : p->x[i]->shape.dim[axis + 1];
   }
   return status;
 }
 
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const char *names[SL__MAX_INPUTS + 1] = {NULL};
-  for (int i = 0; i < layer->input_count; i++) names[i] = sl__onnx_input(w, i);
+  char part[16];
+  for (int i = 0; i < layer->input_count; i++) {
+    names[i] = sl__onnx_input(w, i);
+    if (!is_flat(layer) || layer->in[i].ndim == 1) continue;
+    snprintf(part, sizeof part, "flatten%d", i);
+    names[i] = sl__onnx_node(w, part, "Flatten", SL__ONNX_NAMES(names[i]),
+                             SL__ONNX_ATTRIBUTES(SL__ONNX_WHOLE("axis", 1)));
+  }
   return sl__onnx_node(w, NULL, "Concat", names,
                        SL__ONNX_ATTRIBUTES(SL__ONNX_WHOLE("axis", axis_of(layer) + 1)));
 }
 
-static const struct sl_field fields[] = {SL_FIELD(sl_concatenate_options, INT, axis), {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_concatenate_options, INT, axis),
+                                         SL_FIELD(sl_concatenate_options, BOOL, flat),
+                                         {0}};
 
 const struct sl__layer_kind sl__concatenate_kind = {
     .name = "concatenate",

@@ -1,4 +1,4 @@
-#include "parallel/step/plan.h"
+#include "parallel/step/plan_tasks.h"
 
 #include <stdlib.h>
 
@@ -299,6 +299,7 @@ void sl__plan_free(struct sl__plan *plan) {
     free_tensors(slice->state, plan->model->count);
     free_tensors(slice->dstate, plan->model->count);
     free_tensors(slice->stats, plan->chunks);
+    sl__plan_free_parts(plan, slice);
     sl__tensor_free(slice->x);
   }
   free(plan->slices);

@@ -8,6 +8,11 @@
 #include "nn/loss.h"
 #include "parallel/step/grid.h"
 
+/* A part of a loss on a slice: its output, its targets, its statistics. */
+struct sl__part_tensors {
+  struct sl__tensor *z, *targets, *stats;
+};
+
 struct sl__slice {
   int replica, microbatch;
   int64_t first_row, rows;
@@ -16,7 +21,11 @@ struct sl__slice {
   struct sl__tensor **y, **dy, **saved;
   struct sl__tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
   struct sl__tensor *x;      /* the input as bf16, where layers here read it as that; else NULL */
-  struct sl__tensor **stats; /* one a chunk, where the last layer is; see struct sl__loss_task */
+  /* one a chunk, where the last layer is; see struct sl__loss_task. Of a loss of parts: 4 values a
+   * part */
+  struct sl__tensor **stats;
+  struct sl__part_tensors *parts; /* of a loss of parts, one each (plan_loss.c); else NULL */
+  struct sl__tensor **doutput;    /* the gradient of each of the model's outputs, the same */
 };
 
 struct sl__plan {
@@ -38,6 +47,7 @@ struct sl__plan {
   bool *defers_activation; /* the layer behind applies the gradient of this one's activation */
   int *border;             /* number of each layer whose output another rank reads; else -1 */
   int borders;
+  int part_count; /* of the loss, if sl__plan_take_loss found some */
   int tag; /* of the first message; the caller sets it if it makes several plans over ranks */
 };
 
@@ -49,7 +59,7 @@ struct sl__step {
   bool keep;         /* and leave theirs for the next one */
   bool keep_outputs; /* the last layer's output stays, though there is a loss; not in training */
   const struct sl__loss *loss;
-  float scale;       /* of the loss's gradient: 1 / its terms */
+  float scale[SL_MAX_FIELDS]; /* of the gradient of each part of the loss: weight / its terms */
   int64_t first_row; /* of this rank's batch in that of all */
   /* [batch, ...], split into the plan's slices where there are several. labels: or targets, as the
    * loss takes them; NULL: no loss, and the last layer's output stays; not in training */
@@ -61,6 +71,9 @@ struct sl__step {
 enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
                             int64_t steps, bool training, struct sl__plan **plan);
 void sl__plan_free(struct sl__plan *plan);
+/* Makes the tensors of a loss of parts, which sl__loss_fit has seen the data of, before the first
+ * step. Nothing to do for another loss. */
+enum sl_status sl__plan_take_loss(struct sl__plan *plan, const struct sl__loss *loss);
 
 /* The rows of each slice: as even as can be, the first ones longer; or a replica's in proportion to
  * its share, and its microbatches as even as can be. rows has replicas x microbatches places. */

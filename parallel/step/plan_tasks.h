@@ -1,4 +1,4 @@
-/* The inside of a plan's submission: plan_submit.c and plan_borders.c. */
+/* The inside of a plan's submission: plan_submit.c, plan_borders.c and plan_loss.c. */
 #ifndef SL_PARALLEL_STEP_PLAN_TASKS_H
 #define SL_PARALLEL_STEP_PLAN_TASKS_H
 
@@ -21,5 +21,11 @@ enum sl_status sl__plan_carry_gradient(const struct sl__plan *plan, int s, int c
 /* Submit: the gradients that layer i adds to come to its rank. */
 enum sl_status sl__plan_carry_gradients(const struct sl__plan *plan, int s, int c, int i,
                                         const int *writer);
+
+/* The loss of a slice where it has parts, and what is theirs among the slice's tensors
+ * (plan_loss.c). */
+enum sl_status sl__plan_submit_parts(struct sl__plan *plan, const struct sl__step *step, int s,
+                                     const struct sl__launch *launch);
+void sl__plan_free_parts(const struct sl__plan *plan, struct sl__slice *slice);
 
 #endif

@@ -1,6 +1,7 @@
 #include "parallel/train/captured_step.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/graph/graph.h"
 #include "core/runtime/log.h"
@@ -146,9 +147,9 @@ static enum sl_status look_up(struct sl_trainer *t, struct sl__plan *plan,
 
 static enum sl_status run(struct sl_trainer *t, struct sl__captured_step *c, struct sl__plan *plan,
                           const struct sl__step *step, struct sl__pending_step *p) {
-  const struct sl__step_record record = {
-      .number = (int64_t)step->number, .lr = (float)p->report.lr, .scale = step->scale};
+  struct sl__step_record record = {.number = (int64_t)step->number, .lr = (float)p->report.lr};
   enum sl_status status = SL_OK;
+  memcpy(record.scale, step->scale, sizeof record.scale);
   for (int i = 0; i < plan->model->count && plan->grid->math == SL_MATH_BF16; i++)
     SL__TRY(sl__bf16_copy_refresh(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
   list_bound(plan, step, p, c->bound);

@@ -3,6 +3,7 @@
 #include "parallel/train/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,8 @@ static double confusion(const struct sl__predictions *p, double *each) {
 /* The unit of output i: predictions and targets are normalised. */
 static double unit_of(const struct sl__predictions *p, int64_t i) {
   const struct sl_dataset_info *info = p->info;
-  int64_t plane = p->width / info->target.dim[0];
+  int64_t plane = sl_shape_count(&info->target) / info->target.dim[0];
+  i += p->first_target;
   return fabs((double)info->target_deviation[info->target_channels > 1 ? i / plane : 0]);
 }
 
@@ -194,9 +196,24 @@ bool sl__metric_applies(const struct sl_trainer *t, const struct sl_dataset_info
   const struct sl__predictions p = {.info = info,
                                     .width = sl__outputs_of_row(info, sl_model_output(t->model))};
   bool does = false;
-  for (int i = 0; i < ROWS; i++)
+  for (int i = 0; i < ROWS && !t->loss.part_count; i++)
     does |= !strcmp(rows[i].name, name) && applies(&rows[i], &t->loss, &p);
   return does;
+}
+
+/* An evaluation with the names of its metrics, which are "OUTPUT.METRIC" for a loss of parts. */
+struct named_evaluation {
+  struct sl_evaluation evaluation;
+  struct sl_metric *metrics;
+  char (*names)[96];
+};
+
+static struct sl_metric *next_metric(struct named_evaluation *e, const char *output,
+                                     const char *name) {
+  int i = e->evaluation.metric_count++;
+  snprintf(e->names[i], sizeof *e->names, "%s%s%s", output ? output : "", output ? "." : "", name);
+  e->metrics[i].name = e->names[i];
+  return &e->metrics[i];
 }
 
 /* computes: else another rank does. */
@@ -207,29 +224,45 @@ static enum sl_status add_metric(const struct row *row, const struct sl__predict
                                               : p->width * p->width;
   double *each = count ? sl__alloc((size_t)count, sizeof *each, "a metric") : NULL;
   if (count && !each) return SL_NO_MEMORY;
-  *metric = (struct sl_metric){row->name, computes ? row->compute(p, each) : NAN, count, each};
+  metric->value = computes ? row->compute(p, each) : NAN;
+  metric->count = count;
+  metric->each = each;
   return SL_OK;
 }
 
-static enum sl_status compute_all(const struct sl_trainer *t, const struct sl__predictions *p,
-                                  bool computes, struct sl_evaluation *e) {
+/* output: of a part; else NULL. */
+static enum sl_status compute_one(const struct sl__loss *loss, const char *output,
+                                  const struct sl__predictions *p, bool computes,
+                                  struct named_evaluation *e) {
   enum sl_status status = SL_OK;
-  struct sl_metric *metrics = sl__alloc(ROWS, sizeof *metrics, "an evaluation");
-  if (!metrics) return SL_NO_MEMORY;
-  e->metrics = metrics;
-  e->samples = p->rows;
   for (int i = 0; i < ROWS && status == SL_OK; i++)
-    if (applies(&rows[i], &t->loss, p))
-      status = add_metric(&rows[i], p, computes, &metrics[e->metric_count++]);
+    if (applies(&rows[i], loss, p))
+      status = add_metric(&rows[i], p, computes, next_metric(e, output, rows[i].name));
+  return status;
+}
+
+static enum sl_status compute_all(const struct sl_trainer *t, const struct sl__predictions *p,
+                                  const double *means, bool computes, struct named_evaluation *e) {
+  enum sl_status status = SL_OK;
+  e->evaluation.samples = p->rows;
+  if (!t->loss.part_count) return compute_one(&t->loss, NULL, p, computes, e);
+  for (int i = 0; i < t->loss.part_count && status == SL_OK; i++) {
+    const struct sl__loss_part *part = &t->loss.parts[i];
+    struct sl__predictions own = {0};
+    next_metric(e, part->field.name, "loss")->value = means[i];
+    status = sl__predictions_select(p, part, &own);
+    if (status == SL_OK) status = compute_one(&part->loss, part->field.name, &own, computes, e);
+    sl__predictions_end(&own);
+  }
   return status;
 }
 
 /* All ranks get the values of rank 0. */
-static enum sl_status share_values(struct sl__net *net, struct sl_evaluation *e) {
+static enum sl_status share_values(struct sl__net *net, struct named_evaluation *e) {
   enum sl_status status;
-  SL__TRY(sl__net_broadcast(net, &e->samples, sizeof e->samples));
-  for (int i = 0; i < e->metric_count; i++) {
-    struct sl_metric *metric = (struct sl_metric *)&e->metrics[i];
+  SL__TRY(sl__net_broadcast(net, &e->evaluation.samples, sizeof e->evaluation.samples));
+  for (int i = 0; i < e->evaluation.metric_count; i++) {
+    struct sl_metric *metric = &e->metrics[i];
     SL__TRY(sl__net_broadcast(net, &metric->value, sizeof metric->value));
     if (metric->count)
       SL__TRY(sl__net_broadcast(net, (double *)metric->each,
@@ -241,20 +274,32 @@ out:
 
 /* The metrics of all ranks' rows: rank 0 has them after the others' have come, and computes. */
 static enum sl_status compute_over_ranks(const struct sl_trainer *t, struct sl__predictions *p,
-                                         struct sl_evaluation *e) {
+                                         const double *means, struct named_evaluation *e) {
   struct sl_context *context = t->model->context;
   enum sl_status status;
   SL__TRY(sl__predictions_gather(context, p));
-  SL__TRY(sl__trainer_share(t, compute_all(t, p, !sl__net_rank(context->net), e)));
+  SL__TRY(sl__trainer_share(t, compute_all(t, p, means, !sl__net_rank(context->net), e)));
   status = share_values(context->net, e);
 out:
   return status;
 }
 
+static struct named_evaluation *new_evaluation(const struct sl__loss *loss) {
+  size_t most = (size_t)sl__loss_terms(loss) * (ROWS + 1);
+  struct named_evaluation *e = sl__alloc(1, sizeof *e, "an evaluation");
+  if (!e) return NULL;
+  e->metrics = sl__alloc(most, sizeof *e->metrics, "an evaluation");
+  e->names = sl__alloc(most, sizeof *e->names, "an evaluation");
+  e->evaluation.metrics = e->metrics;
+  if (e->metrics && e->names) return e;
+  sl_evaluation_free(&e->evaluation);
+  return NULL;
+}
+
 /* Memory for all that an evaluation collects. */
 static enum sl_status begin(const struct sl_trainer *t, struct sl_loader *loader,
-                            struct sl__predictions *p, struct sl_evaluation **e) {
-  *e = sl__alloc(1, sizeof **e, "an evaluation");
+                            struct sl__predictions *p, struct named_evaluation **e) {
+  *e = new_evaluation(&t->loss);
   if (!*e) return SL_NO_MEMORY;
   return sl__predictions_begin(sl_dataset_info(sl_loader_dataset(loader)), sl_loader_batch(loader),
                                sl_model_output(t->model), p);
@@ -264,23 +309,23 @@ enum sl_status sl_trainer_measure(struct sl_trainer *trainer, struct sl_loader *
                                   struct sl_evaluation **evaluation) {
   SL__NEEDS(trainer, loader, evaluation);
   struct sl__predictions predictions = {0};
-  struct sl_evaluation *e = NULL;
+  struct named_evaluation *e = NULL;
   bool in_step = trainer->ranks.size && !trainer->is_async; /* all ranks measure together */
-  double accuracy_of_all;
+  double accuracy_of_all, parts[SL_MAX_FIELDS];
   enum sl_status status = begin(trainer, loader, &predictions, &e);
   if (in_step) status = sl__trainer_share(trainer, status);
   SL__TRY(status);
   trainer->predictions = &predictions;
-  status = sl_trainer_evaluate(trainer, loader, &e->loss, &accuracy_of_all);
+  status = sl__trainer_evaluate(trainer, loader, &e->evaluation.loss, parts, &accuracy_of_all);
   trainer->predictions = NULL;
   SL__TRY(status);
-  predictions.loss = e->loss;
-  SL__TRY(in_step ? compute_over_ranks(trainer, &predictions, e)
-                  : compute_all(trainer, &predictions, true, e));
-  *evaluation = e;
+  predictions.loss = e->evaluation.loss;
+  SL__TRY(in_step ? compute_over_ranks(trainer, &predictions, parts, e)
+                  : compute_all(trainer, &predictions, parts, true, e));
+  *evaluation = &e->evaluation;
   e = NULL;
 out:
-  sl_evaluation_free(e);
+  if (e) sl_evaluation_free(&e->evaluation);
   sl__predictions_end(&predictions);
   return status;
 }
@@ -294,8 +339,10 @@ const struct sl_metric *sl_evaluation_metric(const struct sl_evaluation *evaluat
 }
 
 void sl_evaluation_free(struct sl_evaluation *evaluation) {
+  struct named_evaluation *e = (struct named_evaluation *)evaluation;
   if (!evaluation) return;
-  for (int i = 0; i < evaluation->metric_count; i++) free((double *)evaluation->metrics[i].each);
-  free((struct sl_metric *)evaluation->metrics);
-  free(evaluation);
+  for (int i = 0; i < evaluation->metric_count; i++) free((double *)e->metrics[i].each);
+  free(e->metrics);
+  free(e->names);
+  free(e);
 }

@@ -16,8 +16,11 @@ struct sl__predictions {
   const struct sl_dataset_info *info;
   double loss;                    /* of the evaluation */
   int64_t rows, most_rows, width; /* width: outputs of a row */
+  int64_t target_width;           /* targets of a row: of a loss of parts it may differ */
+  int64_t first_target;           /* of a part: its place in the row of the set's targets */
   bool has_labels;
-  float *outputs, *targets;  /* [rows, width]; NULL: there are labels */
+  float *outputs;            /* [rows, width]; NULL: there are labels */
+  float *targets;            /* [rows, target_width], the same */
   int64_t within[2];         /* rows whose label is the first, among the first five */
   int64_t *pairs;            /* [width, width] by label and answer; NULL: too many */
   struct sl__scored *scored; /* [rows] of two classes; of targets scratch; or NULL */
@@ -36,6 +39,10 @@ void sl__predictions_end(struct sl__predictions *p);
  * without the last layer has none. */
 enum sl_status sl__predictions_append(struct sl__predictions *p, const struct sl__plan *plan,
                                       const struct sl_batch *batch);
+
+/* The rows of a part of a loss; a row is a label or a sample's targets. */
+enum sl_status sl__predictions_select(const struct sl__predictions *all,
+                                      const struct sl__loss_part *part, struct sl__predictions *p);
 
 /* Collective: rank 0 gets the rows of all ranks, in the ranks' order. */
 enum sl_status sl__predictions_gather(struct sl_context *context, struct sl__predictions *p);

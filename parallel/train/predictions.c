@@ -13,16 +13,22 @@ enum { MOST_PAIRED = 1024 }; /* classes of a confusion matrix */
 /* ---- memory ---- */
 
 static enum sl_status rows_new(struct sl__predictions *p, int64_t rows) {
-  size_t count = (size_t)rows, width = (size_t)p->width;
+  size_t count = (size_t)rows, width = (size_t)p->width, targets = (size_t)p->target_width;
   p->most_rows = rows;
   if (!p->has_labels) {
     p->outputs = sl__alloc(count * width, sizeof(float), "an evaluation's outputs");
-    p->targets = sl__alloc(count * width, sizeof(float), "an evaluation's targets");
+    p->targets = sl__alloc(count * targets, sizeof(float), "an evaluation's targets");
     if (!p->outputs || !p->targets) return SL_NO_MEMORY;
   }
   if (p->has_labels && width != 2) return SL_OK;
   p->scored = sl__alloc(count, sizeof *p->scored, "an evaluation's scores");
   return p->scored ? SL_OK : SL_NO_MEMORY;
+}
+
+static enum sl_status pairs_new(struct sl__predictions *p) {
+  if (!p->has_labels || p->width > MOST_PAIRED) return SL_OK;
+  p->pairs = sl__alloc((size_t)(p->width * p->width), sizeof *p->pairs, "a confusion matrix");
+  return p->pairs ? SL_OK : SL_NO_MEMORY;
 }
 
 static void rows_free(struct sl__predictions *p) {
@@ -38,14 +44,13 @@ int64_t sl__outputs_of_row(const struct sl_dataset_info *info, const struct sl_s
 enum sl_status sl__predictions_begin(const struct sl_dataset_info *info, int64_t batch,
                                      const struct sl_shape *output, struct sl__predictions *p) {
   int64_t all = sl_shape_count(output), positions = info->tokens ? info->sample.dim[0] : 1;
-  *p = (struct sl__predictions){.info = info, .has_labels = !info->target.ndim,
-                                .width = sl__outputs_of_row(info, output)};
+  *p = (struct sl__predictions){
+      .info = info, .has_labels = !info->target.ndim, .width = sl__outputs_of_row(info, output)};
+  p->target_width = p->has_labels ? 0 : sl_shape_count(&info->target);
   enum sl_status status = rows_new(p, info->count * positions);
+  if (status == SL_OK) status = pairs_new(p);
   p->slice = sl__alloc((size_t)(batch * all), sizeof(float), "an evaluation's outputs");
-  bool has_pairs = p->has_labels && p->width <= MOST_PAIRED;
-  if (has_pairs)
-    p->pairs = sl__alloc((size_t)(p->width * p->width), sizeof *p->pairs, "a confusion matrix");
-  if (status == SL_OK && p->slice && (p->pairs || !has_pairs)) return SL_OK;
+  if (status == SL_OK && p->slice) return SL_OK;
   sl__predictions_end(p);
   return SL_NO_MEMORY;
 }
@@ -91,12 +96,12 @@ static void append_label(struct sl__predictions *p, const float *y, int32_t labe
 }
 
 static void append_target(struct sl__predictions *p, const float *y, const float *target) {
-  size_t bytes = (size_t)p->width * sizeof *y;
+  int64_t width = p->width, targets = p->target_width;
   bool counts = false;
-  for (int64_t i = 0; i < p->width; i++) counts |= !isnan(target[i]);
+  for (int64_t i = 0; i < targets; i++) counts |= !isnan(target[i]);
   if (!counts || p->rows == p->most_rows) return;
-  memcpy(p->outputs + p->rows * p->width, y, bytes);
-  memcpy(p->targets + p->rows * p->width, target, bytes);
+  memcpy(p->outputs + p->rows * width, y, (size_t)width * sizeof *y);
+  memcpy(p->targets + p->rows * targets, target, (size_t)targets * sizeof *target);
   p->rows++;
 }
 
@@ -110,7 +115,7 @@ static void append_slice(struct sl__predictions *p, const struct sl_batch *batch
       if (p->has_labels)
         append_label(p, y, batch->labels[n * stride + first + t]);
       else
-        append_target(p, y, batch->targets + n * p->width);
+        append_target(p, y, batch->targets + n * p->target_width);
 }
 
 enum sl_status sl__predictions_append(struct sl__predictions *p, const struct sl__plan *plan,
@@ -129,6 +134,31 @@ enum sl_status sl__predictions_append(struct sl__predictions *p, const struct sl
     if (status == SL_OK)
       append_slice(p, batch, slice->first_row, slice->rows, first,
                    count / (slice->rows * p->width));
+  }
+  return status;
+}
+
+/* ---- a part of a loss ---- */
+
+enum sl_status sl__predictions_select(const struct sl__predictions *all,
+                                      const struct sl__loss_part *part, struct sl__predictions *p) {
+  bool labels = sl__loss_takes_labels(&part->loss);
+  int64_t each = labels ? part->rows : 1, width = sl_shape_count(&part->field.shape) / each;
+  *p = (struct sl__predictions){.info = all->info,
+                                .has_labels = labels,
+                                .width = width,
+                                .target_width = labels ? 0 : width,
+                                .first_target = part->target_first};
+  enum sl_status status = rows_new(p, all->rows * each);
+  if (status == SL_OK) status = pairs_new(p);
+  for (int64_t i = 0; i < all->rows * each && status == SL_OK; i++) {
+    int64_t row = i / each, at = i % each;
+    const float *y = all->outputs + row * all->width + part->field.first + at * width;
+    const float *t = all->targets + row * all->target_width + part->target_first + at;
+    if (!labels)
+      append_target(p, y, t);
+    else if (!isnan(*t))
+      append_label(p, y, (int32_t)*t);
   }
   return status;
 }
@@ -193,7 +223,7 @@ out:
 /* Rank 0 makes room for all rows. */
 static enum sl_status grow(struct sl__predictions *p, int64_t rows) {
   struct sl__predictions more = *p;
-  size_t values = (size_t)(p->rows * p->width);
+  size_t values = (size_t)(p->rows * p->width), targets = (size_t)(p->rows * p->target_width);
   more.outputs = more.targets = NULL;
   more.scored = NULL;
   enum sl_status status = rows_new(&more, rows);
@@ -202,7 +232,7 @@ static enum sl_status grow(struct sl__predictions *p, int64_t rows) {
     return status;
   }
   if (p->outputs) memcpy(more.outputs, p->outputs, values * sizeof *p->outputs);
-  if (p->targets) memcpy(more.targets, p->targets, values * sizeof *p->targets);
+  if (p->targets) memcpy(more.targets, p->targets, targets * sizeof *p->targets);
   if (p->scored) memcpy(more.scored, p->scored, (size_t)p->rows * sizeof *p->scored);
   rows_free(p);
   *p = more;
@@ -211,7 +241,7 @@ static enum sl_status grow(struct sl__predictions *p, int64_t rows) {
 
 enum sl_status sl__predictions_gather(struct sl_context *context, struct sl__predictions *p) {
   struct sl__net *net = context->net;
-  size_t row = (size_t)p->width * sizeof(float);
+  size_t row = (size_t)p->width * sizeof(float), targets = (size_t)p->target_width * sizeof(float);
   int64_t total = 0;
   int64_t *rows = sl__alloc((size_t)sl__net_size(net), sizeof *rows, "an evaluation over ranks");
   enum sl_status status = sl__net_sync_status(net, rows ? SL_OK : SL_NO_MEMORY, sl_error());
@@ -222,7 +252,7 @@ enum sl_status sl__predictions_gather(struct sl_context *context, struct sl__pre
   SL__TRY(sl__net_sync_status(net, status, sl_error()));
   SL__TRY(gather_pairs(net, p));
   if (p->outputs) SL__TRY(gather_rows(net, rows, row, p->outputs));
-  if (p->targets) SL__TRY(gather_rows(net, rows, row, p->targets));
+  if (p->targets) SL__TRY(gather_rows(net, rows, targets, p->targets));
   if (p->has_labels && p->scored) SL__TRY(gather_rows(net, rows, sizeof *p->scored, p->scored));
   if (!sl__net_rank(net)) p->rows = total;
 out:

@@ -17,7 +17,8 @@ struct sl__step_stats {
 };
 
 enum sl_status sl__step_stats_new(struct sl_context *context, const struct sl__ranks *ranks,
-                                  struct sl__step_stats **out) {
+                                  int stats_size, struct sl__step_stats **out) {
+  const struct sl_shape shape[KINDS] = {SL_SHAPE(stats_size), SL_SHAPE(SL__ASKS)};
   enum sl_status status = SL_NO_MEMORY;
   *out = NULL;
   struct sl__step_stats *t = sl__alloc(1, sizeof *t, "a step's statistics");
@@ -31,11 +32,11 @@ enum sl_status sl__step_stats_new(struct sl_context *context, const struct sl__r
     t->theirs[k] = sl__alloc(size, sizeof **t->theirs, "a step's statistics");
     status = t->theirs[k] ? SL_OK : SL_NO_MEMORY;
     if (!t->theirs[k]) goto out;
-    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->own[k]));
-    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->result[k]));
+    SL__TRY(sl__tensor_temporary(context, &shape[k], SL_F32, &t->own[k]));
+    SL__TRY(sl__tensor_temporary(context, &shape[k], SL_F32, &t->result[k]));
     t->theirs[k][0] = t->own[k];
     for (int r = 1; r < ranks->size && ranks->rank == 0; r++)
-      SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->theirs[k][r]));
+      SL__TRY(sl__tensor_temporary(context, &shape[k], SL_F32, &t->theirs[k][r]));
   }
   *out = t;
   t = NULL;

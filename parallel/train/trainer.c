@@ -32,8 +32,6 @@ static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_o
   return o->big_shard ? o->big_shard : 250000;
 }
 
-static int64_t last_axis(const struct sl_shape *shape) { return shape->dim[shape->ndim - 1]; }
-
 /* The checks and choices that need no other rank. */
 static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl_model *model = t->model;
@@ -42,8 +40,7 @@ static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_
   SL__TRY(sl_optimizer_check(&t->optimizer));
   SL__TRY(sl_model_build(model));
   SL__TRY(sl__model_check_trains(model));
-  SL__TRY(
-      sl__loss_begin(model->context, &options->loss, last_axis(sl_model_output(model)), &t->loss));
+  SL__TRY(sl__loss_begin(model, &options->loss, &t->loss));
   if (sl__loss_takes_labels(&t->loss) &&
       sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1))
     return sl__fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
@@ -70,10 +67,11 @@ static enum sl_status open_parts(struct sl_trainer *t, const struct sl_trainer_o
                                          .max_staleness = options->max_staleness},
       &t->grid, &t->shards));
   const struct sl__ranks alone = {0}; /* without a common step, each rank has its own */
-  SL__TRY(sl__step_stats_new(context, t->is_async ? &alone : &t->ranks, &t->step_stats));
+  int size = 4 * sl__loss_terms(&t->loss);
+  SL__TRY(sl__step_stats_new(context, t->is_async ? &alone : &t->ranks, size, &t->step_stats));
   for (int i = 0; i < t->in_flight; i++) {
-    SL__TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->pending[i].stats));
-    SL__TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->pending[i].flags));
+    SL__TRY(sl__tensor_host(context, &SL_SHAPE(size), SL_F32, NULL, &t->pending[i].stats));
+    SL__TRY(sl__tensor_host(context, &SL_SHAPE(SL__ASKS), SL_F32, NULL, &t->pending[i].flags));
   }
 out:
   return status;
@@ -149,6 +147,11 @@ int sl__trainer_workers(const struct sl_trainer *t) { return t->ranks.size ? t->
 int sl_trainer_replicas(const struct sl_trainer *trainer) {
   SL__NEEDS_OR(0, trainer);
   return trainer->grid.replicas;
+}
+
+const char *sl_trainer_part(const struct sl_trainer *trainer, int i) {
+  SL__NEEDS_OR(NULL, trainer);
+  return i >= 0 && i < trainer->loss.part_count ? trainer->loss.parts[i].field.name : NULL;
 }
 
 struct sl_position sl_trainer_position(const struct sl_trainer *trainer) {

@@ -17,7 +17,8 @@ struct sl__pending_step {
   struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker */
   int slot;                         /* the loader's, of this batch */
   struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
-  double divisor; /* of the loss's mean here, if it has class weights; 0: the number of terms */
+  double divisor[SL_MAX_FIELDS]; /* of the mean of each part of the loss here, if it has class
+                                    weights; 0: the number of terms */
   struct sl_report report; /* the part that is known at submission */
 };
 
@@ -95,6 +96,10 @@ enum sl_status sl__trainer_end_step(struct sl_trainer *trainer, struct sl__plan 
 /* Would sl_trainer_measure have a metric of that name? (parallel/train/metrics.c) */
 bool sl__metric_applies(const struct sl_trainer *trainer, const struct sl_dataset_info *info,
                         const char *name);
+
+/* sl_trainer_evaluate with the means of the loss's parts. */
+enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
+                                    double *loss, double parts[SL_MAX_FIELDS], double *accuracy);
 
 /* The plan for such a batch, made if there is none yet (parallel/train/trainer_batches.c). */
 enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batch *batch,

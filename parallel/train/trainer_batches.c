@@ -1,11 +1,38 @@
 /* Which plan and which tensors a batch takes. Both are made when the first batch of a kind comes.
  */
+#include <string.h>
+
 #include "parallel/params/memory_needs.h"
 #include "parallel/train/trainer.h"
 
+/* Has the data the model's inputs? A row without names has the right size, which is all that can be
+ * known. */
+static enum sl_status check_inputs(const struct sl_trainer *t, const struct sl_dataset_info *info) {
+  struct sl_row_field field;
+  char have[96], want[96];
+  if (!info->input_count || !t->model->input_count) return SL_OK;
+  if (info->input_count != t->model->input_count)
+    return sl__fail(SL_BAD_SHAPE, "%s has %d inputs, but the model takes %d", info->name,
+                    info->input_count, t->model->input_count);
+  for (int i = 0; sl_model_input_field(t->model, i, &field); i++)
+    if (strcmp(field.name, info->inputs[i].name) != 0 ||
+        !sl_shape_equal(&field.shape, &info->inputs[i].shape))
+      return sl__fail(SL_BAD_SHAPE, "%s has as input %d '%s' %s, but the model takes '%s' %s",
+                      info->name, i, info->inputs[i].name,
+                      sl_shape_text(&info->inputs[i].shape, have, sizeof have), field.name,
+                      sl_shape_text(&field.shape, want, sizeof want));
+  return SL_OK;
+}
+
+static bool has_class_weights(const struct sl__loss *loss) {
+  bool has = false;
+  for (int i = 0; i < sl__loss_terms(loss); i++) has |= sl__loss_of_part(loss, i)->weights != NULL;
+  return has;
+}
+
 /* Does the loss take what the data have? Over ranks in common steps, each rank must know the terms
  * of all. */
-static enum sl_status check_loss(const struct sl_trainer *t, const struct sl_dataset_info *info) {
+static enum sl_status check_loss(struct sl_trainer *t, const struct sl_dataset_info *info) {
   const struct sl_shape *out = sl_model_output(t->model);
   const char *name = t->loss.row->name;
   char have[96], want[96];
@@ -18,12 +45,14 @@ static enum sl_status check_loss(const struct sl_trainer *t, const struct sl_dat
     return sl__fail(SL_BAD_ARGUMENT,
                     "%s has class labels, but the loss %s takes targets; choose cross-entropy",
                     info->name, name);
-  if (info->target.ndim && !sl_shape_equal(&info->target, out))
+  enum sl_status status = sl__loss_fit(&t->loss, info);
+  if (status != SL_OK) return status;
+  if (info->target.ndim && !t->loss.part_count && !sl_shape_equal(&info->target, out))
     return sl__fail(SL_BAD_SHAPE, "%s has targets %s, but the model's output is %s", info->name,
                     sl_shape_text(&info->target, have, sizeof have),
                     sl_shape_text(out, want, sizeof want));
   if (t->is_async || sl__trainer_workers(t) == 1) return SL_OK;
-  if (t->loss.weights)
+  if (has_class_weights(&t->loss))
     return sl__fail(SL_UNSUPPORTED, "class weights are for one rank, or dist_async");
   if (info->missing)
     return sl__fail(SL_UNSUPPORTED,
@@ -32,7 +61,7 @@ static enum sl_status check_loss(const struct sl_trainer *t, const struct sl_dat
   return SL_OK;
 }
 
-static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_loader *loader) {
+static enum sl_status check_sample(struct sl_trainer *t, const struct sl_loader *loader) {
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   char have[96], want[96];
   if (!sl_shape_equal(&info->sample, &t->model->sample))
@@ -42,7 +71,8 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
   if (info->tokens != t->model->takes_tokens)
     return sl__fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
                     info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
-  enum sl_status status = check_loss(t, info);
+  enum sl_status status = check_inputs(t, info);
+  if (status == SL_OK) status = check_loss(t, info);
   if (status != SL_OK) return status;
   const struct sl__layer *whole = sl__model_whole_layer(t->model);
   if (info->bucket_count && whole)
@@ -121,8 +151,9 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
   status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
   if (status == SL_OK) {
     t->plans[t->plan_count++] = *plan;
-    status = number_messages(t, *plan);
+    status = sl__plan_take_loss(*plan, &t->loss);
   }
+  if (status == SL_OK) status = number_messages(t, *plan);
   if (status == SL_OK && training)
     status = sl__model_shards_reserve(t->shards, sl__plan_positions(*plan));
   return status;

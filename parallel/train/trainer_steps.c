@@ -1,6 +1,7 @@
 /* Steps: submitted ahead of time, reported in their order when they are finished. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/net/net.h"
 #include "core/runtime/failure.h"
@@ -48,7 +49,7 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
                                     struct sl__pending_step *p, bool training) {
   int64_t length = sl_loader_length(loader);
   p->inputs = NULL;
-  p->divisor = 0;
+  memset(p->divisor, 0, sizeof p->divisor);
   p->report = begin_report(t);
   p->report.epoch = t->next_batch.epoch;
   p->report.last = t->next_batch.index + 1 == length;
@@ -78,6 +79,19 @@ enum sl_status sl__trainer_submit_step(struct sl_trainer *t, struct sl__plan *pl
   return status == SL_OK ? sl__trainer_end_step(t, plan, step, p) : status;
 }
 
+/* The divisors of the loss's means, and what its gradients are multiplied by. */
+static void scale_loss(const struct sl_trainer *t, const struct sl_batch *batch,
+                       const struct sl_dataset_info *info, struct sl__pending_step *p,
+                       float scale[SL_MAX_FIELDS]) {
+  double terms[SL_MAX_FIELDS];
+  sl__loss_divisors(&t->loss, batch, info, !t->is_async, terms);
+  for (int i = 0; i < sl__loss_terms(&t->loss); i++) {
+    float weight = t->loss.part_count ? t->loss.parts[i].weight : 1.0f;
+    p->divisor[i] = sl__loss_of_part(&t->loss, i)->weights ? terms[i] : 0;
+    scale[i] = terms[i] > 0 ? weight / (float)terms[i] : 0; /* no valid samples change nothing */
+  }
+}
+
 static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *loader,
                                     struct sl__pending_step *p, bool training) {
   struct sl__plan *plan;
@@ -95,21 +109,18 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
   p->report.epoch = batch.epoch;
   p->report.last = batch.last;
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
-  double terms = sl__loss_divisor(&t->loss, &batch, info, !t->is_async);
-  p->divisor = t->loss.weights ? terms : 0;
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
                           .carry = t->carry_state && batch.index > 0,
                           .keep = t->carry_state,
                           .keep_outputs = t->predictions != NULL,
-                          /* a batch without valid samples changes nothing */
                           .loss = &t->loss,
-                          .scale = terms > 0 ? 1.0f / (float)terms : 0,
                           .first_row = sl__worker(&t->ranks) * batch.batch,
                           .x = p->inputs->x[batch.slot],
                           .labels = p->inputs->labels[batch.slot],
                           .grads = t->shards->grads,
                           .rows = t->shards->rows};
+  scale_loss(t, &batch, info, p, step.scale);
   sl__batch_tensors_prefetch(p->inputs, batch.slot, &t->grid, plan->input_reader);
   bool captures = t->captures && !t->predictions;
   SL__TRY((captures ? sl__captured_step_submit : sl__trainer_submit_step)(t, plan, &step, p));
@@ -136,12 +147,12 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   return status;
 }
 
-static enum sl_status check_stats(const struct sl_trainer *t, const struct sl_report *r,
+static enum sl_status check_stats(const struct sl_report *r, const struct sl__loss *loss,
                                   const float *stats) {
-  if (stats[3] > 0 && !sl__loss_takes_labels(&t->loss))
+  if (stats[3] > 0 && !sl__loss_takes_labels(loss))
     return sl__fail(SL_BAD_ARGUMENT,
                     "step %lld: %.0f targets are outside of what the loss %s takes (0 to 1)",
-                    (long long)r->step, (double)stats[3], t->loss.row->name);
+                    (long long)r->step, (double)stats[3], loss->row->name);
   if (stats[3] > 0)
     return sl__fail(SL_BAD_ARGUMENT,
                     "step %lld: %.0f labels are outside the model's classes; is the last "
@@ -152,6 +163,37 @@ static enum sl_status check_stats(const struct sl_trainer *t, const struct sl_re
                     "step %lld: the loss is %s; lower the learning rate or clip the gradient",
                     (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
   return SL_OK;
+}
+
+/* The loss of the sums, and what goes with it. */
+static void report_loss(const struct sl_trainer *t, const struct sl__pending_step *p,
+                        const float *stats, struct sl_report *report) {
+  bool has_labels = sl__loss_takes_labels(&t->loss);
+  report->samples = (int64_t)stats[has_labels ? 2 : 1];
+  report->terms = p->divisor[0] > 0 ? p->divisor[0] : (double)stats[2];
+  if (stats[2] > 0) {
+    report->loss = report->terms > 0 ? (double)stats[0] / report->terms : 0;
+    report->accuracy = has_labels ? (double)stats[1] / (double)stats[2] : 0;
+  }
+}
+
+/* The same of a loss of parts. Its samples are those of the part that counts most. */
+static void report_parts(const struct sl_trainer *t, const struct sl__pending_step *p,
+                         const float *stats, struct sl_report *report) {
+  report->part_count = t->loss.part_count;
+  for (int i = 0; i < t->loss.part_count; i++, stats += 4) {
+    const struct sl__loss_part *part = &t->loss.parts[i];
+    /* labels and rows are counted one by one, values by samples */
+    bool one_by_one = part->loss.row->terms != SL__TERMS_VALUES;
+    int64_t samples = one_by_one ? ((int64_t)stats[2] + part->rows - 1) / part->rows
+                                 : (int64_t)stats[1];
+    double terms = p->divisor[i] > 0 ? p->divisor[i] : (double)stats[2];
+    report->part_terms[i] = terms;
+    report->part_loss[i] = terms > 0 ? (double)stats[0] / terms : 0;
+    report->loss += (double)part->weight * report->part_loss[i];
+    if (samples > report->samples) report->samples = samples;
+  }
+  report->terms = (double)report->samples;
 }
 
 /* The other ranks shall not wait for a rank that has failed. */
@@ -188,7 +230,7 @@ static void await_half(struct sl_trainer *t, int most) {
 /* Waits for the oldest pending step, gives its batch back to the loader, completes its report. */
 static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   struct sl__pending_step *p = &t->pending[t->finished % t->in_flight];
-  float stats[4], flags[SL__ASKS] = {0};
+  float stats[4 * SL_MAX_FIELDS], flags[SL__ASKS] = {0};
   enum sl_status status;
   t->finished++;
   status = sl__tensor_read(p->stats, stats);
@@ -198,19 +240,17 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   if (in_step) SL__TRY(sl__tensor_read(p->flags, flags));
   if (p->inputs) SL__TRY(sl__batch_tensors_recycle(p->inputs, p->slot));
   if (t->ranks.size) SL__TRY(sl__net_check(t->model->context->net));
-  status = check_stats(t, &p->report, stats);
+  for (int i = 0; i < sl__loss_terms(&t->loss) && status == SL_OK; i++)
+    status = check_stats(&p->report, sl__loss_of_part(&t->loss, i), stats + 4 * i);
   SL__TRY(t->is_async ? announce(t, status) : status); /* with a common step all ranks see it */
   *report = p->report;
-  bool has_labels = sl__loss_takes_labels(&t->loss);
-  report->samples = (int64_t)stats[has_labels ? 2 : 1];
-  report->terms = p->divisor > 0 ? p->divisor : (double)stats[2];
+  if (t->loss.part_count)
+    report_parts(t, p, stats, report);
+  else
+    report_loss(t, p, stats, report);
   report->stop = in_step ? flags[SL__ASK_STOP] > 0 : t->stop;
   report->save = in_step ? flags[SL__ASK_SAVE] > 0 : t->save_asked;
   if (t->is_async) report_staleness(t, report);
-  if (stats[2] > 0) {
-    report->loss = report->terms > 0 ? (double)stats[0] / report->terms : 0;
-    report->accuracy = has_labels ? (double)stats[1] / (double)stats[2] : 0;
-  }
 out:
   return status;
 }
@@ -258,11 +298,28 @@ out:
   return status;
 }
 
-enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
-                                   double *loss, double *accuracy) {
-  SL__NEEDS(trainer, loader, loss, accuracy);
+/* The sums of an evaluation's reports, of each part of the loss. */
+struct sums {
+  double loss[SL_MAX_FIELDS], terms[SL_MAX_FIELDS], right, samples;
+};
+
+static void add_report(const struct sl_report *r, struct sums *s) {
+  if (!r->part_count) {
+    s->loss[0] += r->loss * r->terms;
+    s->terms[0] += r->terms;
+  }
+  for (int i = 0; i < r->part_count; i++) {
+    s->loss[i] += r->part_loss[i] * r->part_terms[i];
+    s->terms[i] += r->part_terms[i];
+  }
+  s->right += r->accuracy * (double)r->samples;
+  s->samples += (double)r->samples;
+}
+
+enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
+                                    double *loss, double parts[SL_MAX_FIELDS], double *accuracy) {
+  struct sums s = {0};
   enum sl_status status;
-  double losses = 0, right = 0, samples = 0, terms = 0;
   SL__TRY(sl__trainer_drained(trainer));
   if (trainer->ranks.size && !trainer->is_async) SL__TRY(sl__trainer_share_buffers(trainer));
   int64_t left = sl_loader_length(loader);
@@ -274,15 +331,22 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader 
     }
     struct sl_report r;
     status = finish(trainer, &r);
-    if (status != SL_OK) break;
-    losses += r.loss * r.terms;
-    terms += r.terms;
-    right += r.accuracy * (double)r.samples;
-    samples += (double)r.samples;
+    if (status == SL_OK) add_report(&r, &s);
   }
   trainer->failed = status != SL_OK;
-  *loss = terms > 0 ? losses / terms : 0;
-  *accuracy = samples > 0 ? right / samples : 0;
+  *loss = 0;
+  for (int i = 0; i < sl__loss_terms(&trainer->loss); i++) {
+    parts[i] = s.terms[i] > 0 ? s.loss[i] / s.terms[i] : 0;
+    *loss += (trainer->loss.part_count ? (double)trainer->loss.parts[i].weight : 1) * parts[i];
+  }
+  *accuracy = s.samples > 0 ? s.right / s.samples : 0;
 out:
   return status;
+}
+
+enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
+                                   double *loss, double *accuracy) {
+  SL__NEEDS(trainer, loader, loss, accuracy);
+  double parts[SL_MAX_FIELDS];
+  return sl__trainer_evaluate(trainer, loader, loss, parts, accuracy);
 }

@@ -75,8 +75,8 @@ static void check(int64_t rows, int64_t classes, double size, bool odd_labels, b
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *alone = tensor(SL_SHAPE(4), NULL);
   struct sl__tensor *dz = logits(SL_SHAPE(rows, classes), z), *top = tensor(SL_SHAPE(2), NULL);
   OK(sl__softmax_xent(context, &plain,
-                      &(struct sl__loss_task){tz, tl, stats, dz, (float)v.scale, 0}, 0, NULL));
-  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, alone, NULL, 0, 0}, 0,
+                      &(struct sl__loss_task){tz, tl, stats, dz, (float)v.scale, 0, 0}, 0, NULL));
+  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, alone, NULL, 0, 0, 0}, 0,
                       NULL));
   OK(sl__accuracy(context, &plain, tz, tl, top, 2));
   double want[4] = {sum_of_losses(z, &v), (double)right_within(z, &v, 1), counted, outside};
@@ -123,7 +123,7 @@ static void first_of_equals_counts(void **state) {
     }
     struct sl__tensor *tz = tensor(SL_SHAPE(ROWS, ROWS + 1), z);
     struct sl__tensor *tl = integers(SL_SHAPE(ROWS), labels), *stats = tensor(SL_SHAPE(4), NULL);
-    OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, NULL, 1, 0}, 0,
+    OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, NULL, 1, 0, 0}, 0,
                         NULL));
     double *s = take(stats);
     assert_int_equal((int)s[1], turn ? 0 : ROWS);
@@ -147,7 +147,7 @@ static void huge_logits_do_not_overflow(void **state) {
   int32_t labels[] = {0, 0};
   struct sl__tensor *tz = tensor(SL_SHAPE(2, 3), z), *tl = integers(SL_SHAPE(2), labels);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(2, 3), NULL);
-  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, dz, 1, 0}, 0, NULL));
+  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, dz, 1, 0, 0}, 0, NULL));
   assert_near("stats", take(stats), want, 4, 4, 1);
   double *g = take(dz);
   for (int i = 0; i < 6; i++) assert_true(isfinite(g[i]));
@@ -162,7 +162,7 @@ static void nan_reaches_the_loss(void **state) {
   int32_t label = 0;
   struct sl__tensor *tz = tensor(SL_SHAPE(1, 3), z), *tl = integers(SL_SHAPE(1), &label);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL);
-  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, NULL, 1, 0}, 0,
+  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, NULL, 1, 0, 0}, 0,
                       NULL));
   double *s = take(stats);
   assert_true(isnan(s[0]));
@@ -177,13 +177,13 @@ static void shapes_are_checked(void **state) {
                     *l4 = integers(SL_SHAPE(4), NULL);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *two = tensor(SL_SHAPE(2), NULL);
   assert_int_equal(
-      sl__softmax_xent(context, &plain, &(struct sl__loss_task){z, l, stats, NULL, 1, 0}, 0, NULL),
+      sl__softmax_xent(context, &plain, &(struct sl__loss_task){z, l, stats, NULL, 1, 0, 0}, 0, NULL),
       SL_BAD_SHAPE);
   assert_int_equal(
-      sl__softmax_xent(context, &plain, &(struct sl__loss_task){z, l4, two, NULL, 1, 0}, 0, NULL),
+      sl__softmax_xent(context, &plain, &(struct sl__loss_task){z, l4, two, NULL, 1, 0, 0}, 0, NULL),
       SL_BAD_SHAPE);
   assert_int_equal(sl__softmax_xent(context, &plain,
-                                    &(struct sl__loss_task){z, l4, stats, stats, 1, 0}, 0, NULL),
+                                    &(struct sl__loss_task){z, l4, stats, stats, 1, 0, 0}, 0, NULL),
                    SL_BAD_SHAPE);
   assert_int_equal(sl__accuracy(context, &plain, z, l, two, 1), SL_BAD_SHAPE);
   assert_int_equal(sl__accuracy(context, &plain, z, l4, two, 0), SL_BAD_ARGUMENT);
@@ -234,9 +234,9 @@ static void check_weighted(int64_t rows, int64_t classes, double smoothing, bool
   struct sl__tensor *tw = tensor(SL_SHAPE(classes), w), *stats = tensor(SL_SHAPE(4), NULL);
   struct sl__tensor *alone = tensor(SL_SHAPE(4), NULL), *dz = logits(SL_SHAPE(rows, classes), z);
   float e = (float)smoothing;
-  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, dz, 0.25f, 0}, e,
+  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, dz, 0.25f, 0, 0}, e,
                       weighted ? tw : NULL));
-  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, alone, NULL, 0, 0}, e,
+  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, alone, NULL, 0, 0, 0}, e,
                       weighted ? tw : NULL));
   double want = weighted_loss(z, &v) / v.scale, *got = take(stats);
   assert_near("weighted loss", got, &want, 1, 20, 1 + want);
@@ -330,8 +330,8 @@ static void check_regression(enum sl_loss_kind kind, int64_t rows, int64_t size,
   const struct sl_shape shape = SL_SHAPE(rows, size);
   struct sl__tensor *tz = outputs(shape, z), *tt = tensor(shape, t), *dz = outputs(shape, z);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *alone = tensor(SL_SHAPE(4), NULL);
-  OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, dz, 0.125f, 0}));
-  OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, alone, NULL, 0, 0}));
+  OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, dz, 0.125f, 0, 0}));
+  OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, alone, NULL, 0, 0, 0}));
   want[0] = regression_sum(z, &v, want + 1);
   want[3] = 0;
   assert_near("stats", take(stats), want, 4, 20, 1 + want[0]);
@@ -368,13 +368,13 @@ static void chunks_of_targets_match(void **state) {
     struct regression v = {k ? 4 : 2, k ? 3 : 6, k ? SL_LOSS_COSINE : SL_LOSS_MSE, part, 1, 1};
     struct sl__tensor *tz = tensor(SL_SHAPE(2, 2, 3), z), *tt = tensor(SL_SHAPE(2, 5, 3), t);
     struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(2, 2, 3), NULL);
-    OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, dz, 1, 3}));
+    OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, dz, 1, 3, 0}));
     double counts[2], want = regression_sum(z, &v, counts);
     assert_near("chunk", take(stats), &want, 1, 20, 1 + want);
     double *gradient = take(dz);
     assert_slope("chunk's gradient", scaled_regression, &v, z, gradient, 12);
     free(gradient);
-    FAILS(submit_regression(&v, &(struct sl__loss_task){tz, tt, tt, NULL, 1, 4}), SL_BAD_SHAPE,
+    FAILS(submit_regression(&v, &(struct sl__loss_task){tz, tt, tt, NULL, 1, 4, 0}), SL_BAD_SHAPE,
           "targets");
     sl__tensor_free(tz), sl__tensor_free(tt);
   }
@@ -389,7 +389,7 @@ static void hard_targets(void **state) {
   struct sl__tensor *tz = tensor(SL_SHAPE(2, 2), z), *tt = tensor(SL_SHAPE(2, 2), t);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(2, 2), NULL);
   struct regression v = {.kind = SL_LOSS_BCE};
-  OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, dz, 1, 0}));
+  OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, dz, 1, 0, 0}));
   double *got = take(stats), *gradient = take(dz);
   assert_true(isfinite(got[0]) && got[3] == 2 && gradient[0] == 0 && gradient[1] == 0);
   free(got), free(gradient);
@@ -400,7 +400,7 @@ static void hard_targets(void **state) {
     v.delta = 1;
     tz = tensor(SL_SHAPE(2, 2), z);
     stats = tensor(SL_SHAPE(4), NULL);
-    OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, NULL, 1, 0}));
+    OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, NULL, 1, 0, 0}));
     got = take(stats);
     assert_true(isnan(got[0]));
     free(got);

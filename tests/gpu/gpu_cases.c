@@ -1007,7 +1007,7 @@ static enum sl_status xent(struct trial *t, const int64_t *d, bool gradient) {
   /* the last number: label smoothing and class weights, too */
   struct sl__tensor *weights = d[5] % 2 == 0 ? given_in(t, SL_F32, SL_SHAPE(d[4]), 0.5, 2) : NULL;
   if (t->status != SL_OK) return t->status;
-  const struct sl__loss_task task = {logits, labels, stats, dlogits, 0.125f, d[2]};
+  const struct sl__loss_task task = {logits, labels, stats, dlogits, 0.125f, d[2], 0};
   return sl__softmax_xent(t->context, L, &task, weights ? 0.2f : 0, weights);
 }
 
@@ -1027,7 +1027,7 @@ static enum sl_status regression(struct trial *t, const int64_t *d, bool gradien
   struct sl__tensor *slope =
       gradient ? written(t, t->type, SL_SHAPE(d[0], d[3], d[4]), roundings(1)) : NULL;
   if (t->status != SL_OK) return t->status;
-  const struct sl__loss_task task = {outputs, targets, stats, slope, 0.125f, d[2]};
+  const struct sl__loss_task task = {outputs, targets, stats, slope, 0.125f, d[2], 0};
   if (d[5] == SL_LOSS_COSINE) return sl__cosine_loss(t->context, L, &task);
   return sl__elementwise_loss(t->context, L, &task, (enum sl_loss_kind)d[5], 0.75f);
 }
@@ -1063,6 +1063,19 @@ static enum sl_status accuracy(struct trial *t, const int64_t *d) {
   if (t->status != SL_OK) return t->status;
   return sl__accuracy(t->context, L, logits, labels, count, (int)d[5]);
 }
+
+/* targets, of which some are no whole numbers; rows, values of a row, first, labels of a row */
+static enum sl_status labels(struct trial *t, const int64_t *d) {
+  struct sl__tensor *targets = given_in(t, SL_F32, SL_SHAPE(d[0], d[1]), -2, 9);
+  struct sl__tensor *wholes = written(t, SL_I32, SL_SHAPE(d[0], d[3]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__labels(t->context, L, targets, wholes, d[2]);
+}
+
+#define LABELS_SIZES(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1, 0, 1})                                                                  \
+  CASE(__VA_ARGS__, {37, 5, 2, 3})                                                                 \
+  CASE(__VA_ARGS__, {300, 33, 32, 1})
 
 #define LOSS_SIZES(CASE, ...)                                                                      \
   CASE(__VA_ARGS__, {1, 1, 0, 1, 1, 1})                                                            \
@@ -1266,6 +1279,7 @@ static const struct gpu_case cases[] = {
     CASES(mean, MEAN_SIZES, GPU_HALVES)
     CASES(axpy, COUNT_SIZES, GPU_HALVES)
     CASES(fill, COUNT_SIZES, GPU_HALVES)
+    CASES(labels, LABELS_SIZES, GPU_F32)
     CASES(softmax_xent, LOSS_SIZES, GPU_HALVES)
     CASES(softmax_xent_gradient, LOSS_SIZES, GPU_HALVES)
     CASES(elementwise_loss, ELEMENTWISE_SIZES, GPU_HALVES)

@@ -354,7 +354,7 @@ static void strange_texts_are_refused(void **state) {
     const char *words;
   } cases[] = {
       {"starling model", "other", SL_BAD_FILE, "is no model"},
-      {"\"version\": 1", "\"version\": 2", SL_UNSUPPORTED, "version 2, this library reads 1"},
+      {"\"version\": 1", "\"version\": 3", SL_UNSUPPORTED, "version 3, this library reads 2"},
       {"\"version\": 1", "\"version\": 0", SL_BAD_FILE, "\"version\""},
       {"\"version\": 1", "\"version\": \"1\"", SL_BAD_FILE, "\"version\""},
       {"\"version\": 1", "\"version\": 1, \"targets\": {\"mean\": [1], \"deviation\": []}",

@@ -264,10 +264,10 @@ static int count_tasks(struct sl_model *m, const char *layer, const char *operat
                           &grid, &shards));
   OK(sl__tensor_host(context, &SL_SHAPE(BATCH, 1, 8, 8), SL_F32, NULL, &x));
   OK(sl__tensor_host(context, &SL_SHAPE(BATCH), SL_I32, NULL, &labels));
-  OK(sl__loss_begin(context, &(struct sl_loss){0}, CLASSES, &loss));
+  OK(sl__loss_begin(m, &(struct sl_loss){0}, &loss));
   const struct sl__step step = {.training = true,
                                 .loss = &loss,
-                                .scale = 1,
+                                .scale = {1},
                                 .x = x,
                                 .labels = labels,
                                 .grads = shards->grads,
