@@ -38,6 +38,33 @@ static enum sl_status sample_axis(const reader *r, const node_of *node, int64_t 
   return status;
 }
 
+/* The last node of a layer that Starling writes as two, "LAYER/PART" and one of the operator; else
+ * the node. */
+static const node_of *last_of_own(reader *r, const node_of *node, const char *op) {
+  if (!r->own || !strchr(node->name, '/') || !node->outputs) return node;
+  const node_of *user = sl__onnx_only_user(r, node->output[0]);
+  if (!user || strcmp(user->op, op) != 0) return node;
+  r->done[user - r->graph.node] = true;
+  return user;
+}
+
+/* Takes the inputs of a Concat along axis 1. Rows that were made flat for it are taken as they are:
+ * *flat. Else all get the shapes that they are seen with. */
+static enum sl_status take_joined(reader *r, const node_of *node, int64_t axis, value_of *x,
+                                  bool *flat) {
+  bool are_rows = axis == 1, are_views = false;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < node->inputs; i++) {
+    SL__TRY(sl__onnx_take_plain(r, node, i, &x[i]));
+    are_rows &= x[i].view.ndim == 1 && x[i].order == SL__ONNX_BATCH_FIRST;
+    are_views |= !sl_shape_equal(&x[i].view, sl__onnx_shape_of(r, &x[i]));
+  }
+  *flat = are_rows && are_views;
+  for (int i = 0; i < node->inputs && !*flat; i++) SL__TRY(sl__onnx_take_whole(r, node, i, &x[i]));
+out:
+  return status;
+}
+
 enum sl_status sl__onnx_read_concat(reader *r, const node_of *node) {
   struct sl_concatenate_options o = {0};
   value_of x[SL__MAX_INPUTS];
@@ -46,8 +73,8 @@ enum sl_status sl__onnx_read_concat(reader *r, const node_of *node) {
   if (node->inputs < 1 || node->inputs > SL__MAX_INPUTS)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes %d inputs; 1 to %d are supported",
                            node->inputs, SL__MAX_INPUTS);
-  for (int i = 0; i < node->inputs; i++) SL__TRY(sl__onnx_take_whole(r, node, i, &x[i]));
   SL__TRY(sl__onnx_get_whole(r, node, "axis", 1, &number));
+  SL__TRY(take_joined(r, node, number, x, &o.flat));
   SL__TRY(sample_axis(r, node, number, x->view.ndim, &o.axis));
   SL__TRY(sl__onnx_append(r, node, NULL, &sl__concatenate_kind, &o, x, node->inputs));
   status = sl__onnx_give_first(r, node, NULL);
@@ -99,8 +126,16 @@ enum sl_status sl__onnx_read_slice(reader *r, const node_of *node) {
   end = place_of(end, x.view.dim[o.axis]);
   if (end <= o.first) return sl__onnx_refuse(r, node, SL_BAD_FILE, "its range is empty");
   o.count = end == x.view.dim[o.axis] ? 0 : end - o.first;
-  SL__TRY(sl__onnx_append(r, node, NULL, &sl__slice_kind, &o, &x, 1));
-  status = sl__onnx_give_first(r, node, NULL);
+  const node_of *last = last_of_own(r, node, "Reshape");
+  const struct sl__onnx_tensor *shape = last == node ? NULL : sl__onnx_constant(r, last, 1);
+  if (shape && shape->wholes && shape->count > 1 && shape->count <= SL_MAX_DIMS) {
+    o.shape.ndim = (int)shape->count - 1;
+    memcpy(o.shape.dim, shape->wholes + 1, (size_t)o.shape.ndim * sizeof *o.shape.dim);
+  } else if (last != node) {
+    return sl__onnx_refuse(r, last, SL_BAD_FILE, "its shape is no list of 2 to 5 constants");
+  }
+  SL__TRY(sl__onnx_append(r, last, NULL, &sl__slice_kind, &o, &x, 1));
+  status = sl__onnx_give_first(r, last, NULL);
 out:
   return status;
 }
@@ -153,7 +188,8 @@ static enum sl_status append_mean(reader *r, const node_of *node, const value_of
                                   bool keeps) {
   struct sl_mean_options o = {.keep = keeps};
   enum sl_status status;
-  const node_of *last = last_of_mean(r, node);
+  /* an Unsqueeze after the mean of a whole sample: ONNX leaves no axis */
+  const node_of *last = last_of_own(r, node, "Unsqueeze");
   for (int d = 0; d < x->view.ndim; d++)
     if (mask >> d & 1) o.axes.dim[o.axes.ndim++] = d;
   if (x->view.ndim > 1 && mask == (1 << x->view.ndim) - 2) o.axes = (struct sl_shape){0};

@@ -68,13 +68,13 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   const char *x = sl__onnx_input(w, 0), *starts = sl__onnx_wholes(w, "starts", &first, 1),
              *ends = sl__onnx_wholes(w, "ends", &end, 1),
              *axes = sl__onnx_wholes(w, "axes", &axis, 1);
-  const char *range, *shape;
-  range = sl__onnx_node(w, NULL, "Slice", SL__ONNX_NAMES(x, starts, ends, axes), NULL);
-  if (!o->shape.ndim) return range;
+  const char *part = o->shape.ndim ? "slice" : NULL, *range, *shape;
+  range = sl__onnx_node(w, part, "Slice", SL__ONNX_NAMES(x, starts, ends, axes), NULL);
+  if (!part) return range;
   int64_t dim[1 + SL_MAX_DIMS] = {0};
   memcpy(dim + 1, layer->out.dim, sizeof layer->out.dim);
   shape = sl__onnx_wholes(w, "shape", dim, layer->out.ndim + 1);
-  return sl__onnx_node(w, "reshape", "Reshape", SL__ONNX_NAMES(range, shape), NULL);
+  return sl__onnx_node(w, NULL, "Reshape", SL__ONNX_NAMES(range, shape), NULL);
 }
 
 static const struct sl_field fields[] = {SL_FIELD(sl_slice_options, INT, axis),

@@ -409,8 +409,25 @@ static void hard_targets(void **state) {
   sl__tensor_free(tt);
 }
 
+/* Labels among the values of rows of floats. */
+static void labels_come_from_floats(void **state) {
+  (void)state;
+  const float rows[3][4] = {{9, 0, 2, 9}, {9, NAN, 0.5f, 9}, {9, -1, 16777216, 9}};
+  const int32_t want[3][2] = {{0, 2}, {SL_IGNORE, -2}, {-2, -2}};
+  struct sl__tensor *targets, *labels = integers(SL_SHAPE(3, 2), NULL);
+  int32_t have[3][2];
+  OK(sl__tensor_host(context, &SL_SHAPE(3, 4), SL_F32, NULL, &targets));
+  OK(sl__tensor_write(targets, rows));
+  OK(sl__labels(context, &plain, targets, labels, 1));
+  OK(sl__tensor_read(labels, have));
+  assert_memory_equal(have, want, sizeof have);
+  sl__tensor_free(targets);
+  sl__tensor_free(labels);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(loss_matches),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(labels_come_from_floats),
+      cmocka_unit_test(loss_matches),
                                      cmocka_unit_test(bf16_logits_match),
                                      cmocka_unit_test(huge_logits_do_not_overflow),
                                      cmocka_unit_test(nan_reaches_the_loss),

@@ -50,6 +50,27 @@ static void concatenated(const struct sl__layer *layer, int64_t rows, const doub
   }
 }
 
+/* The rows of all inputs behind each other. */
+static void joined(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                   const double *param, double *y) {
+  (void)param;
+  for (int64_t row = 0; row < rows; row++)
+    for (int k = 0; k < layer->input_count; k++) {
+      int64_t values = sl_shape_count(&layer->in[k]);
+      for (int64_t i = 0; i < values; i++) *y++ = x[k][row * values + i];
+    }
+}
+
+static void cut(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                const double *param, double *y) {
+  (void)param;
+  const struct sl_slice_options *o = layer->options;
+  int64_t values = sl_shape_count(&layer->in[0]), each = values / layer->in[0].dim[0];
+  for (int64_t row = 0; row < rows; row++)
+    for (int64_t i = 0; i < sl_shape_count(&layer->out); i++)
+      *y++ = x[0][row * values + o->first * each + i];
+}
+
 static void sliced(const struct sl__layer *layer, int64_t rows, const double *const *x,
                    const double *param, double *y) {
   (void)param;
@@ -176,6 +197,21 @@ static void slices(void **state) {
   }
 }
 
+static void rows_are_joined_and_cut(void **state) {
+  (void)state;
+  const struct sl_shape shapes[3] = {SL_SHAPE(2, 3), SL_SHAPE(5), SL_SHAPE(1, 2, 2)};
+  struct sl_model *m = with_inputs(3, shapes);
+  OK(sl_concatenate(m, "rows",
+                    &(struct sl_concatenate_options){.flat = true, .layer.inputs = "a,b,c"}));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(15)));
+  check_layer(m, 3, joined);
+  m = new_model(SL_SHAPE(5, 4));
+  OK(sl_slice(m, "part",
+              &(struct sl_slice_options){.first = 1, .count = 3, .shape = SL_SHAPE(2, 3, 2)}));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(2, 3, 2)));
+  check_layer(m, 3, cut);
+}
+
 static void flips(void **state) {
   (void)state;
   for (int axis = 0; axis < 3; axis++) {
@@ -279,6 +315,14 @@ static void strange_options_are_refused(void **state) {
   REFUSED(sl_slice, sl_slice_options, SL_BAD_ARGUMENT, "5 values from 1 on", .axis = 2, .first = 1,
           .count = 5);
   REFUSED(sl_slice, sl_slice_options, SL_BAD_ARGUMENT, "from -1 on", .axis = 2, .first = -1);
+  REFUSED(sl_slice, sl_slice_options, SL_BAD_ARGUMENT, "only a range of axis 0", .axis = 1,
+          .shape = SL_SHAPE(60));
+  REFUSED(sl_slice, sl_slice_options, SL_BAD_SHAPE, "[1, 4, 5] cannot become [39]", .first = 1,
+          .shape = SL_SHAPE(39));
+  REFUSED(sl_slice, sl_slice_options, SL_BAD_SHAPE, "cannot become [-8, -5]", .first = 1,
+          .shape = SL_SHAPE(-8, -5));
+  REFUSED(sl_concatenate, sl_concatenate_options, SL_BAD_ARGUMENT, "a flat one has axis 0",
+          .axis = 1, .flat = true);
   REFUSED(sl_flip, sl_flip_options, SL_BAD_ARGUMENT, "axis is 3", .axis = 3);
   REFUSED(sl_flip, sl_flip_options, SL_BAD_ARGUMENT, "axis is -1", .axis = -1);
   REFUSED(sl_flip, sl_flip_options, SL_BAD_ARGUMENT, "one input", .layer.inputs = "a,a");
@@ -321,6 +365,13 @@ static void operations_check_shapes(void **state) {
   assert_int_equal(sl__slice_backward(context, &plain, a, c, 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__concatenate(context, &plain, 2, both, a, 1), SL_BAD_SHAPE);
   assert_int_equal(sl__concatenate(context, &plain, 1, both, a, 1), SL_BAD_SHAPE);
+  assert_int_equal(sl__columns(context, &plain, a, b, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__columns(context, &plain, a, c, 2), SL_BAD_SHAPE);
+  assert_int_equal(sl__columns_backward(context, &plain, c, a, -1), SL_BAD_SHAPE);
+  assert_int_equal(sl__columns_join(context, &plain, 2, both, a), SL_BAD_SHAPE);
+  assert_int_equal(sl__columns_join(context, &plain, 1, both, a), SL_BAD_SHAPE);
+  assert_int_equal(sl__labels(context, &plain, a, b, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__labels(context, &plain, a, c, 2), SL_BAD_SHAPE);
   assert_int_equal(sl__mean(context, &plain, a, c, 2), SL_BAD_SHAPE);
   assert_int_equal(sl__broadcast(context, &plain, 1, c, a, 2), SL_BAD_SHAPE);
   assert_int_equal(sl__multiply(context, &plain, 2, both, a), SL_BAD_SHAPE);
@@ -332,6 +383,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_products),
                                      cmocka_unit_test(concatenations),
                                      cmocka_unit_test(slices),
+                                     cmocka_unit_test(rows_are_joined_and_cut),
                                      cmocka_unit_test(flips),
                                      cmocka_unit_test(reshapes),
                                      cmocka_unit_test(permutations),

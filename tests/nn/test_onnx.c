@@ -266,8 +266,28 @@ static struct sl_model *directions(void) {
   return m;
 }
 
-static struct sl_model *(*const models[])(void) = {
-    images, flat, words, positions, tied, joined, normed, grown, convolved, rows, directions};
+/* Several inputs and outputs by name; ranges of rows that get a shape, and rows of all shapes. */
+static struct sl_model *fields(void) {
+  static const struct sl_row_field inputs[] = {{.name = "picture", .shape = {3, {2, 5, 4}}},
+                                               {.name = "speed", .shape = {1, {3}}}};
+  struct sl_model *m;
+  OK(sl_model_new_fields(context, inputs, 2, &m));
+  OK(sl_conv2d(m, "conv",
+               &(struct sl_conv2d_options){
+                   .channels = 3, .kernel_h = 3, .pad_h = 1, .layer.inputs = "picture"}));
+  OK(sl_concatenate(m, "joined",
+                    &(struct sl_concatenate_options){.flat = true, .layer.inputs = "conv,speed"}));
+  OK(sl_slice(m, "cut", &(struct sl_slice_options){.first = 3, .shape = SL_SHAPE(3, 5, 4)}));
+  OK(sl_conv2d(m, "mask",
+               &(struct sl_conv2d_options){.channels = 1, .kernel_h = 1, .layer.inputs = "cut"}));
+  OK(sl_dense(m, "turn", &(struct sl_dense_options){.features = 2, .layer.inputs = "joined"}));
+  OK(sl_outputs(m, "turn,mask"));
+  return m;
+}
+
+static struct sl_model *(*const models[])(void) = {fields,    images,    flat,   words,
+                                                   positions, tied,      joined, normed,
+                                                   grown,     convolved, rows,   directions};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* ---- answers ---- */
