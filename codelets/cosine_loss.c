@@ -57,8 +57,10 @@ static void renew(void *args, const struct sl__step_record *step) {
 enum sl_status sl__cosine_loss(struct sl_context *context, const struct sl__launch *l,
                                const struct sl__loss_task *t) {
   int64_t lines = t->logits->shape.dim[0];
-  struct sl__cosine_args a = {
-      .size = t->logits->shape.dim[t->logits->shape.ndim - 1], .from = t->from, .scale = t->scale, .part = t->part};
+  struct sl__cosine_args a = {.size = t->logits->shape.dim[t->logits->shape.ndim - 1],
+                              .from = t->from,
+                              .scale = t->scale,
+                              .part = t->part};
   struct sl__launch launch = *l;
   a.rows = sl_shape_count(&t->logits->shape) / a.size;
   a.steps = a.rows / lines;

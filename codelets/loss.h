@@ -12,7 +12,7 @@
 struct sl__loss_args {
   int64_t lines, size;   /* output values: lines x size */
   int64_t stride, first; /* of the targets: value i of line n is n stride + first + i */
-  int32_t kind, part; /* part: of the loss */
+  int32_t kind, part;    /* part: of the loss */
   float delta, scale;
 };
 

@@ -59,8 +59,8 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
   SL__TRY(check_side(&set->inputs));
   SL__TRY(check_side(&set->targets));
   for (int64_t row = 0; row < count; row++) {
-    SL__TRY(read_row(&set->inputs, samples[row], room,
-                     rows->x + (size_t)row * dataset->sample_size));
+    SL__TRY(
+        read_row(&set->inputs, samples[row], room, rows->x + (size_t)row * dataset->sample_size));
     if (set->labels)
       rows->labels[row] = set->labels[samples[row]];
     else
@@ -231,8 +231,8 @@ static enum sl_status check_counts(const struct array_set *opened) {
   const struct sl__array *first = &opened->inputs.array[0];
   for (int i = 0; i < opened->inputs.count + opened->targets.count; i++) {
     bool is_target = i >= opened->inputs.count;
-    const struct sl__array *array = is_target ? &opened->targets.array[i - opened->inputs.count]
-                                              : &opened->inputs.array[i];
+    const struct sl__array *array =
+        is_target ? &opened->targets.array[i - opened->inputs.count] : &opened->inputs.array[i];
     if (array->layout.dim[0] != first->layout.dim[0])
       return sl__fail(SL_BAD_SHAPE, "%s: %lld samples, but %s has %lld%s", first->name,
                       (long long)first->layout.dim[0], array->name, (long long)array->layout.dim[0],

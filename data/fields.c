@@ -98,7 +98,7 @@ static enum sl_status alike(const char *a_name, const struct sl_row_field *a, in
 enum sl_status sl__fields_alike(const struct sl_dataset_info *a, const struct sl_dataset_info *b) {
   enum sl_status status =
       alike(a->name, a->inputs, a->input_count, b->name, b->inputs, b->input_count);
-  return status == SL_OK ? alike(a->name, a->targets, a->target_count, b->name, b->targets,
-                                 b->target_count)
-                         : status;
+  return status == SL_OK
+             ? alike(a->name, a->targets, a->target_count, b->name, b->targets, b->target_count)
+             : status;
 }

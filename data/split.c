@@ -271,6 +271,27 @@ static char *name_part(const char *name, bool train) {
   return text;
 }
 
+/* Leaves the values of some fields of the targets as they are. */
+static enum sl_status spare_fields(const struct sl_dataset_info *info, const char *names,
+                                   float *mean, float *deviation) {
+  for (const char *name = names; name && *name; name += strspn(name, ",")) {
+    size_t length = strcspn(name, ",");
+    const struct sl_row_field *field = NULL;
+    for (int f = 0; f < info->target_count && !field; f++)
+      if (strlen(info->targets[f].name) == length && !strncmp(info->targets[f].name, name, length))
+        field = &info->targets[f];
+    if (!field)
+      return sl__fail(SL_BAD_ARGUMENT, "%s: has no target '%.*s', which is to stay as it is",
+                      info->name, (int)length, name);
+    for (int64_t i = field->first; i < field->first + sl_shape_count(&field->shape); i++) {
+      mean[i] = 0.0f;
+      deviation[i] = 1.0f;
+    }
+    name += length;
+  }
+  return SL_OK;
+}
+
 /* A set of base's samples, with the means and deviations; classes and fields are those of the whole
  * set. */
 static enum sl_status make_part(const struct sl_reader_options *options, bool train,
@@ -335,6 +356,9 @@ enum sl_status sl__split(struct sl_dataset *whole, struct sl_dataset *test,
   }
   if (!options->raw || (m.target_channels && !options->raw_targets) || m.missing)
     SL__TRY(measure(&m));
+  if (m.mean)
+    SL__TRY(spare_fields(&whole->info, options->raw_fields, m.mean + m.channels,
+                         m.deviation + m.channels));
   const struct sl_dataset *base = test && !train ? test : whole;
   if (!train) count = test ? test->info.count : held_back;
   SL__TRY(make_part(options, train, base, count, &whole->info, &m, &part));

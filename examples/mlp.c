@@ -12,13 +12,55 @@ struct mlp {
   int64_t hidden[MOST_LAYERS];
 };
 
+/* A layer with the target's name: its values, or a logit for each of its classes. */
+static enum sl_status add_output(struct sl_model *model, const struct sl_row_field *target,
+                                 const char *input, enum sl_init init) {
+  struct sl_shape shape = target->shape;
+  int64_t values = sl_shape_count(&shape);
+  char name[64];
+  if (target->classes && values > 1) shape.dim[shape.ndim++] = target->classes;
+  snprintf(name, sizeof name, "%.58s%s", target->name, shape.ndim > 1 ? "_flat" : "");
+  const struct sl_dense_options dense = {
+      .layer = {.inputs = input, .init = init},
+      .features = values * (target->classes ? target->classes : 1)};
+  enum sl_status status = sl_dense(model, shape.ndim > 1 ? name : target->name, &dense);
+  if (status != SL_OK || shape.ndim == 1) return status;
+  return sl_reshape(model, target->name, &(struct sl_reshape_options){.shape = shape});
+}
+
+/* Several targets: each has an output on top of the hidden layers. */
+static enum sl_status add_outputs(struct sl_model *model, const struct sl_dataset_info *data,
+                                  const char *input, enum sl_init init) {
+  char names[64 * SL_MAX_FIELDS];
+  enum sl_status status = SL_OK;
+  size_t used = 0;
+  for (int i = 0; i < data->target_count && status == SL_OK; i++) {
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? "," : "",
+                             data->targets[i].name);
+    status = add_output(model, &data->targets[i], input, init);
+  }
+  return status == SL_OK ? sl_outputs(model, names) : status;
+}
+
+/* Several inputs become one row again. */
+static enum sl_status join_inputs(struct sl_model *model, const struct sl_dataset_info *data) {
+  char names[64 * SL_MAX_FIELDS];
+  size_t used = 0;
+  for (int i = 0; i < data->input_count; i++)
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? "," : "",
+                             data->inputs[i].name);
+  return sl_concatenate(model, "inputs",
+                        &(struct sl_concatenate_options){.layer.inputs = names, .flat = true});
+}
+
 static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
                             enum sl_init init, const void *input) {
   const struct mlp *mlp = input;
-  enum sl_status status = SL_OK;
+  enum sl_status status = data->input_count ? join_inputs(model, data) : SL_OK;
+  char name[16];
   for (int i = 0; i <= mlp->layers && status == SL_OK; i++) {
-    char name[16];
     bool last = i == mlp->layers;
+    if (last && data->target_count) return add_outputs(model, data, name, init);
     const struct sl_dense_options dense = {
         .layer = {.init = init},
         .features = last ? program_outputs(data) : mlp->hidden[i],

@@ -49,8 +49,7 @@ enum sl_status sl_model_new_fields(struct sl_context *context, const struct sl_r
                                            .first = first,
                                            .count = sl_shape_count(&inputs[i].shape),
                                            .shape = inputs[i].shape};
-    if (!inputs[i].name)
-      SL__TRY(sl__fail(SL_BAD_ARGUMENT, "input %d has no name; give it one", i));
+    if (!inputs[i].name) SL__TRY(sl__fail(SL_BAD_ARGUMENT, "input %d has no name; give it one", i));
     SL__TRY(sl__layer_append(made, inputs[i].name, &sl__slice_kind, &field));
     first += field.count;
   }

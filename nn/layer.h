@@ -148,7 +148,7 @@ struct sl_model {
   struct sl__layer *layers;
   int count, capacity;
   int input_count, output_count; /* fields, if they have names (nn/fields.c); else 0 */
-  bool takes_tokens; /* the input is i32 (an embedding comes first) */
+  bool takes_tokens;             /* the input is i32 (an embedding comes first) */
   bool built;
   int users; /* number of KVStores with shards of its blocks, which must not be cut in another way
                 meanwhile */

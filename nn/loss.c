@@ -108,8 +108,10 @@ static enum sl_status parse_part(char *text, struct sl_loss_part *part) {
   if (times) {
     *times = 0;
     if (!sl__parse_real(times + 1, 0, FLT_MAX, &weight) || !((float)weight > 0))
-      return sl__fail(SL_BAD_ARGUMENT, "the loss's part '%s' has the weight '%s'; it is a number "
-                                       "above 0", text, times + 1);
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "the loss's part '%s' has the weight '%s'; it is a number "
+                      "above 0",
+                      text, times + 1);
   }
   snprintf(part->output, sizeof part->output, "%.*s", (int)(equals - text), text);
   part->weight = (float)weight;
@@ -332,9 +334,9 @@ static enum sl_status check_target(const struct sl__loss_part *part, const char 
                     "as whole numbers, or choose a loss such as mse",
                     set, target->name, part->loss.row->name);
   if (labels && target->classes > last_axis(out))
-    return sl__fail(SL_BAD_SHAPE, "%s: target '%s' has %d classes, but output '%s' only %lld values",
-                    set, target->name, target->classes, part->field.name,
-                    (long long)last_axis(out));
+    return sl__fail(SL_BAD_SHAPE,
+                    "%s: target '%s' has %d classes, but output '%s' only %lld values", set,
+                    target->name, target->classes, part->field.name, (long long)last_axis(out));
   if (labels ? count != outputs / last_axis(out) : !sl_shape_equal(&target->shape, out))
     return sl__fail(SL_BAD_SHAPE, "%s: target '%s' is %s, but the model's output '%s' is %s%s", set,
                     target->name, sl_shape_text(&target->shape, have, sizeof have),
@@ -385,8 +387,8 @@ static size_t print_loss(const struct sl__loss *loss, char *text, size_t size) {
   struct sl_loss settings = loss->settings;
   size_t used = (size_t)snprintf(text, size, "%s", row->name);
   if (row->parameter && *parameter_of(row, &settings) != 0)
-    used += (size_t)snprintf(text + used, size - used, ":%g",
-                             (double)*parameter_of(row, &settings));
+    used +=
+        (size_t)snprintf(text + used, size - used, ":%g", (double)*parameter_of(row, &settings));
   return used;
 }
 

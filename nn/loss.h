@@ -30,7 +30,7 @@ struct sl__loss_row {
 /* A loss of a trainer. */
 struct sl__loss {
   const struct sl__loss_row *row; /* of a loss of parts, one that no name selects */
-  struct sl_loss settings; /* checked; class_weights is the copy */
+  struct sl_loss settings;        /* checked; class_weights is the copy */
   float *weights;
   struct sl__tensor *weight_tensor; /* NULL: all classes weigh the same */
   struct sl__loss_part *parts;      /* [part_count] in the order of the outputs */
@@ -75,7 +75,6 @@ const char *sl__loss_text(const struct sl__loss *loss, char text[SL__LOSS_TEXT])
 /* The divisor of a batch's mean, of each part of the loss: number of its terms, or their weight.
  * all: over all parts of the data; else of this batch. */
 void sl__loss_divisors(const struct sl__loss *loss, const struct sl_batch *batch,
-                       const struct sl_dataset_info *info, bool all,
-                       double divisor[SL_MAX_FIELDS]);
+                       const struct sl_dataset_info *info, bool all, double divisor[SL_MAX_FIELDS]);
 
 #endif

@@ -210,8 +210,10 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
     return sl__fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build",
                     name);
   if (model->output_count)
-    return sl__fail(SL_BAD_ARGUMENT, "layer %s: the model's outputs are named; append before "
-                                     "sl_outputs", name);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "layer %s: the model's outputs are named; append before "
+                    "sl_outputs",
+                    name);
   SL__TRY(check_name(model, name));
   SL__TRY(grow(model));
   layer.name = sl__strdup(name);

@@ -39,8 +39,8 @@ struct sl_dataset_info {
   int64_t padding; /**< label places of the whole set, each sample as long as its bucket, that are
                       behind a sentence's end */
   int64_t longer;  /**< sentences longer than the last bucket, which were cut or dropped */
-  /** Fields of a sample's row and of its targets', [input_count] and [target_count]; 0: they are one
-   * tensor without a name. With fields, sample and target are flat: [values]. */
+  /** Fields of a sample's row and of its targets', [input_count] and [target_count]; 0: they are
+   * one tensor without a name. With fields, sample and target are flat: [values]. */
   const struct sl_row_field *inputs, *targets;
   int input_count, target_count;
 };
@@ -110,8 +110,8 @@ struct sl_reader_options {
   uint64_t seed;      /**< of a generated set, and of the split */
   const char *inputs; /**< arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which
                            become fields of the set's inputs */
-  const char *target; /**< arrays: the name of the targets, NULL: "y", or several, "NAME,NAME", which
-                           become fields; beside an .npy file of inputs the path of another one;
+  const char *target; /**< arrays: the name of the targets, NULL: "y", or several, "NAME,NAME",
+                         which become fields; beside an .npy file of inputs the path of another one;
                            tables: columns, "NAME" or "NAME,NAME" */
   const char *ignore; /**< tables: columns that are left out, "NAME,NAME" */
   enum sl_target_kind targets;
@@ -124,6 +124,7 @@ struct sl_reader_options {
   /** Values as they are in the files, not normalised: of the inputs, of the targets. Targets that
    * are probabilities (0 or 1 for each of several labels) must stay so. */
   bool raw, raw_targets;
+  const char *raw_fields; /**< fields of the targets that stay as they are, "NAME,NAME" */
 };
 
 /** A set as sl_dataset_open opens it, or a file: a table (.csv, .tsv), arrays (.npz, .npy, .h5), a
@@ -181,7 +182,8 @@ struct sl_dataset_options {
   /** Several inputs and several targets by name: fields, which lie one behind the other in a
    * sample's row of x and of targets; copied. sample and target follow from them and may be left
    * out. Means and deviations are then 1 for all values or one for each value of the row. Targets
-   * that are class labels (field.classes) are whole numbers there, or NaN if `missing` allows it. */
+   * that are class labels (field.classes) are whole numbers there, or NaN if `missing` allows it.
+   */
   const struct sl_row_field *inputs, *targets;
   int input_count, target_count;
 };

@@ -17,6 +17,12 @@ extern "C" {
  * when a signal comes, and stops when the validation gets no better. The installed trainers call
  * it; so can any program (doc/fit.md). */
 
+/** A metric of one of several outputs. */
+struct sl_fit_output {
+  char name[96]; /**< "mask.loss", "mask.accuracy", "edge.rmse" */
+  double value;
+};
+
 /** The result of the evaluation after an epoch. A metric that was not measured is NaN. */
 struct sl_fit_evaluation {
   int64_t epoch;        /**< how many were trained, from 1; 0: there was no evaluation */
@@ -24,6 +30,8 @@ struct sl_fit_evaluation {
   double accuracy;      /**< of labels, 0 to 1 */
   double top5, auc;     /**< if sl_fit_options.metric needs them; auc: of bce, too */
   double mae, rmse, r2; /**< of targets, in their unit */
+  int output_count;     /**< of a loss of parts: loss, accuracy, auc, rmse and r2 of its outputs */
+  struct sl_fit_output outputs[3 * SL_MAX_FIELDS];
 };
 
 /** Where a run begins. */

@@ -110,9 +110,8 @@ static json_t *model_object(const struct sl_model *model, const char *weights) {
   json_t *layers = json_array();
   for (int l = model->input_count; l < end; l++)
     sl__json_append(&layers, layer_object(model, &model->layers[l]));
-  json_t *object =
-      json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", named ? FORMAT_VERSION : 1,
-                "producer", "Starling " PACKAGE_VERSION);
+  json_t *object = json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version",
+                             named ? FORMAT_VERSION : 1, "producer", "Starling " PACKAGE_VERSION);
   if (weights) sl__json_set(&object, "weights", json_string(weights));
   if (model->input_count)
     add_inputs(model, &object);

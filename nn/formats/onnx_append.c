@@ -62,7 +62,8 @@ static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *
     if (!isalnum((unsigned char)*c) && !strchr("_.-", *c)) *c = '_';
   size_t length = strlen(name);
   if (r->number < r->model->count) r->number = r->model->count;
-  while (sl__onnx_is_taken(r->model, name)) snprintf(name + length, 64 - length, "_%d", r->number++);
+  while (sl__onnx_is_taken(r->model, name))
+    snprintf(name + length, 64 - length, "_%d", r->number++);
 }
 
 static const char *name_of(const struct sl__onnx_reader *r, const struct sl__onnx_value *value) {

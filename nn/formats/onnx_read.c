@@ -23,8 +23,8 @@ static bool is_initializer(const struct sl__onnx_reader *r, const char *name) {
   return value && value->is == SL__ONNX_CONSTANT;
 }
 
-/* Lists the inputs that are no initializers: before IR version 4, files list initializers as inputs,
- * too. */
+/* Lists the inputs that are no initializers: before IR version 4, files list initializers as
+ * inputs, too. */
 static enum sl_status find_inputs(const struct sl__onnx_reader *r,
                                   const struct sl__onnx_end *inputs[SL_MAX_FIELDS], int *count) {
   *count = 0;
@@ -109,7 +109,8 @@ out:
   return status;
 }
 
-/* Goes backwards from the outputs: marks the nodes that they need and counts the uses of each value.
+/* Goes backwards from the outputs: marks the nodes that they need and counts the uses of each
+ * value.
  */
 static enum sl_status mark(struct sl__onnx_reader *r) {
   const struct sl__onnx_graph *g = &r->graph;
@@ -152,13 +153,12 @@ static enum sl_status begin(struct sl__onnx_reader *r, struct sl_context *contex
   SL__TRY(find_inputs(r, inputs, &count));
   SL__TRY(new_model(r, context, inputs, count, sample));
   for (int i = 0; i < count; i++)
-    SL__TRY(sl__onnx_define(
-        r, NULL, inputs[i]->name,
-        &(struct sl__onnx_value){.is = SL__ONNX_OUTPUT,
-                                 .layer = r->model->input_count ? i : SL__INPUT,
-                                 .view = sample[i],
-                                 .factor = 1,
-                                 .has_x = true}));
+    SL__TRY(sl__onnx_define(r, NULL, inputs[i]->name,
+                            &(struct sl__onnx_value){.is = SL__ONNX_OUTPUT,
+                                                     .layer = r->model->input_count ? i : SL__INPUT,
+                                                     .view = sample[i],
+                                                     .factor = 1,
+                                                     .has_x = true}));
   status = mark(r);
 out:
   return status;

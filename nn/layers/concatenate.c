@@ -17,8 +17,7 @@ static enum sl_status infer_flat(struct sl__layer *layer) {
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "axis is %d; a flat one has axis 0",
                           axis_of(layer));
   layer->out = SL_SHAPE(0);
-  for (int i = 0; i < layer->input_count; i++)
-    layer->out.dim[0] += sl_shape_count(&layer->in[i]);
+  for (int i = 0; i < layer->input_count; i++) layer->out.dim[0] += sl_shape_count(&layer->in[i]);
   return SL_OK;
 }
 
@@ -80,9 +79,8 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
                        SL__ONNX_ATTRIBUTES(SL__ONNX_WHOLE("axis", axis_of(layer) + 1)));
 }
 
-static const struct sl_field fields[] = {SL_FIELD(sl_concatenate_options, INT, axis),
-                                         SL_FIELD(sl_concatenate_options, BOOL, flat),
-                                         {0}};
+static const struct sl_field fields[] = {
+    SL_FIELD(sl_concatenate_options, INT, axis), SL_FIELD(sl_concatenate_options, BOOL, flat), {0}};
 
 const struct sl__layer_kind sl__concatenate_kind = {
     .name = "concatenate",

@@ -71,6 +71,21 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
 
 /* ---- an evaluation ---- */
 
+/* The metrics of single outputs. */
+static void take_outputs(const struct sl_evaluation *all, struct sl_fit_evaluation *e) {
+  static const char *const kept[] = {".loss", ".accuracy", ".auc", ".rmse", ".r2"};
+  const int most = sizeof e->outputs / sizeof *e->outputs;
+  for (int i = 0; i < all->metric_count && e->output_count < most; i++) {
+    const struct sl_metric *metric = &all->metrics[i];
+    const char *dot = strrchr(metric->name, '.');
+    bool wanted = false;
+    for (size_t k = 0; dot && k < sizeof kept / sizeof *kept; k++) wanted |= !strcmp(dot, kept[k]);
+    if (!wanted || isnan(metric->value)) continue;
+    snprintf(e->outputs[e->output_count].name, sizeof e->outputs->name, "%s", metric->name);
+    e->outputs[e->output_count++].value = metric->value;
+  }
+}
+
 static enum sl_status measure(struct sl__fit *fit, struct sl_fit_evaluation *e) {
   struct sl_evaluation *all;
   enum sl_status status = sl_trainer_measure(fit->trainer, fit->options.validation, &all);
@@ -80,13 +95,15 @@ static enum sl_status measure(struct sl__fit *fit, struct sl_fit_evaluation *e) 
     if (metric) *field_of(e, i) = metric->value;
   }
   e->loss = all->loss;
+  if (fit->trainer->loss.part_count) take_outputs(all, e);
   sl_evaluation_free(all);
   return SL_OK;
 }
 
 /* Losses of targets have metrics of the whole epoch. */
 static enum sl_status evaluate(struct sl__fit *fit, int64_t epoch) {
-  struct sl_fit_evaluation e = {epoch, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+  struct sl_fit_evaluation e = {.epoch = epoch};
+  for (int i = 0; i < METRICS; i++) *field_of(&e, i) = NAN;
   enum sl_status status;
   if (needs_outputs(fit) || !takes_labels(fit))
     status = measure(fit, &e);
@@ -128,7 +145,18 @@ bool sl__fit_is_patient(const struct sl__fit *fit) {
 
 /* What the test line has behind the loss. */
 static const char *result_text(const struct sl_fit_evaluation *test, char *text, size_t size) {
+  size_t used = 0;
   *text = '\0';
+  for (int i = 0; i < test->output_count && used < size; i++) {
+    const char *name = test->outputs[i].name, *dot = strrchr(name, '.');
+    int length = (int)(dot - name);
+    double value = test->outputs[i].value;
+    if (!strcmp(dot, ".accuracy"))
+      used += (size_t)snprintf(text + used, size - used, "  %.*s accuracy %.2f %%", length, name,
+                               100 * value);
+    if (!strcmp(dot, ".rmse"))
+      used += (size_t)snprintf(text + used, size - used, "  %.*s RMSE %.4g", length, name, value);
+  }
   if (!isnan(test->rmse))
     snprintf(text, size, "  test RMSE %.4g  R2 %.4f", test->rmse, test->r2);
   else if (!isnan(test->auc))
@@ -139,7 +167,7 @@ static const char *result_text(const struct sl_fit_evaluation *test, char *text,
 }
 
 static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
-  char text[96];
+  char text[1024];
   const struct sl_fit_evaluation *test = &fit->result.last;
   long long number = (long long)epoch, all = (long long)fit->epochs;
   if (sl_dataset_info(sl_loader_dataset(fit->train))->tokens)

@@ -112,12 +112,16 @@ int sl__run_log_line(struct sl__run_log *log, json_t *object) {
 }
 
 int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report,
-                     double samples_per_s) {
+                     const struct sl_trainer *trainer, double samples_per_s) {
   if (!log->file) return 0;
   json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)report->step,
                            "epoch", (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
                            sl__json_number(report->lr), "samples_per_s", samples_per_s, "seconds",
                            sl__seconds() - log->begun);
+  json_t *losses = report->part_count ? json_object() : NULL;
+  for (int i = 0; i < report->part_count; i++)
+    sl__json_set(&losses, sl_trainer_part(trainer, i), json_real(report->part_loss[i]));
+  if (report->part_count) sl__json_set(&line, "losses", losses);
   if (report->staleness < 0) return sl__run_log_line(log, line);
   sl__json_set(&line, "staleness", json_real(report->staleness));
   sl__json_set(&line, "most_staleness", json_integer(report->most_staleness));
@@ -136,6 +140,11 @@ int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluati
   json_t *line = json_pack("{s:I}", "epoch", (json_int_t)result->epoch);
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     if (!isnan(values[i].value)) sl__json_set(&line, values[i].key, json_real(values[i].value));
+  for (int i = 0; i < result->output_count; i++) {
+    char key[sizeof "test_" + sizeof result->outputs->name];
+    snprintf(key, sizeof key, "test_%s", result->outputs[i].name);
+    sl__json_set(&line, key, json_real(result->outputs[i].value));
+  }
   return sl__run_log_line(log, line);
 }
 

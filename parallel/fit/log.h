@@ -24,12 +24,13 @@ int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **log);
  * made. Returns errno's value, or 0. */
 int sl__run_log_line(struct sl__run_log *log, json_t *object);
 
-/* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Each
- * returns errno's value, or 0. */
-int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report, double samples_per_s);
+/* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Of a
+ * loss of parts also {"losses": {OUTPUT: its mean, ...}}. Each returns errno's value, or 0. */
+int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report,
+                     const struct sl_trainer *trainer, double samples_per_s);
 /* {"epoch","test_loss","test_accuracy"}, of a regression
- * {"epoch","test_loss","test_mae","test_rmse", "test_r2"}, of several labels also "test_auc";
- * epoch: how many were trained, from 1. */
+ * {"epoch","test_loss","test_mae","test_rmse", "test_r2"}, of several labels also "test_auc", of
+ * several outputs "test_mask.loss" and so on; epoch: how many were trained, from 1. */
 int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluation *result);
 
 /* The last line of a process: {"end","seconds","samples_per_s","message"}. end: "done",

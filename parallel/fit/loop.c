@@ -25,7 +25,7 @@ static enum sl_status note_step(struct sl__fit *fit, const struct sl_report *rep
   fit->epoch_terms += report->terms;
   fit->samples += report->samples;
   sl__progress_step(&fit->progress, report, rate);
-  int error = sl__run_log_step(fit->log, report, rate);
+  int error = sl__run_log_step(fit->log, report, fit->trainer, rate);
   if (error) return sl__fit_fail_file(fit->own_log, error);
   if (!o->on_step) return SL_OK;
   sl__fit_callback_begin();

@@ -20,7 +20,7 @@ struct sl__slice {
    * be NULL. Of layers on other ranks: y and dy of those that layers here read, else NULL */
   struct sl__tensor **y, **dy, **saved;
   struct sl__tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
-  struct sl__tensor *x;      /* the input as bf16, where layers here read it as that; else NULL */
+  struct sl__tensor *x; /* the input as bf16, where layers here read it as that; else NULL */
   /* one a chunk, where the last layer is; see struct sl__loss_task. Of a loss of parts: 4 values a
    * part */
   struct sl__tensor **stats;
@@ -60,7 +60,7 @@ struct sl__step {
   bool keep_outputs; /* the last layer's output stays, though there is a loss; not in training */
   const struct sl__loss *loss;
   float scale[SL_MAX_FIELDS]; /* of the gradient of each part of the loss: weight / its terms */
-  int64_t first_row; /* of this rank's batch in that of all */
+  int64_t first_row;          /* of this rank's batch in that of all */
   /* [batch, ...], split into the plan's slices where there are several. labels: or targets, as the
    * loss takes them; NULL: no loss, and the last layer's output stays; not in training */
   struct sl__tensor *x, *labels;

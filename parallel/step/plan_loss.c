@@ -20,8 +20,7 @@ static enum sl_status part_new(const struct sl__plan *plan, const struct sl__sli
   enum sl_type type = sl__value_type(plan->grid->math);
   enum sl_status status;
   SL__TRY(rows_tensor(plan, slice, &part->field.shape, type, &tensors->z));
-  SL__TRY(
-      rows_tensor(plan, slice, &part->target, labels ? SL_I32 : SL_F32, &tensors->targets));
+  SL__TRY(rows_tensor(plan, slice, &part->target, labels ? SL_I32 : SL_F32, &tensors->targets));
   status = sl__tensor_temporary(plan->model->context, &SL_SHAPE(4), SL_F32, &tensors->stats);
 out:
   return status;
@@ -38,8 +37,7 @@ static enum sl_status slice_take_loss(struct sl__plan *plan, const struct sl__lo
   if (!slice->parts || !slice->doutput) goto out;
   sl__tensor_free(slice->stats[0]);
   slice->stats[0] = NULL;
-  SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4 * loss->part_count), SL_F32,
-                               &slice->stats[0]));
+  SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4 * loss->part_count), SL_F32, &slice->stats[0]));
   for (int p = 0; p < loss->part_count; p++)
     SL__TRY(part_new(plan, slice, &loss->parts[p], &slice->parts[p]));
   for (int i = 0; plan->training && sl_model_output_field(plan->model, i, &field); i++)
@@ -79,12 +77,13 @@ static enum sl_status submit_part(struct sl__plan *plan, const struct sl__step *
   const struct sl__loss_part *part = &step->loss->parts[p];
   const struct sl__part_tensors *t = &slice->parts[p];
   struct sl__tensor *y = slice->y[plan->model->count - 1], *targets = sl__part(step->labels, s);
-  const struct sl__loss_task task = {.logits = t->z,
-                                     .targets = t->targets,
-                                     .stats = t->stats,
-                                     .dlogits = step->training ? slice->doutput[part->output] : NULL,
-                                     .scale = step->scale[p],
-                                     .part = p};
+  const struct sl__loss_task task = {
+      .logits = t->z,
+      .targets = t->targets,
+      .stats = t->stats,
+      .dlogits = step->training ? slice->doutput[part->output] : NULL,
+      .scale = step->scale[p],
+      .part = p};
   enum sl_status status;
   SL__TRY(sl__columns(context, launch, y, t->z, part->field.first));
   SL__TRY((t->targets->type == SL_I32 ? sl__labels : sl__columns)(context, launch, targets,

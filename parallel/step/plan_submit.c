@@ -98,10 +98,9 @@ static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *
                                      .dlogits = step->training ? slice->dy[at] : NULL,
                                      .scale = step->scale[0],
                                      .from = first};
-  enum sl_status status =
-      step->loss->part_count
-          ? sl__plan_submit_parts(plan, step, s, &launch)
-          : step->loss->row->submit(model->context, &launch, step->loss, &task);
+  enum sl_status status = step->loss->part_count
+                              ? sl__plan_submit_parts(plan, step, s, &launch)
+                              : step->loss->row->submit(model->context, &launch, step->loss, &task);
   if (!step->training && !step->keep_outputs) sl__tensor_invalidate(slice->y[at]);
   return status;
 }

@@ -17,9 +17,9 @@ struct sl__pending_step {
   struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker */
   int slot;                         /* the loader's, of this batch */
   struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
-  double divisor[SL_MAX_FIELDS]; /* of the mean of each part of the loss here, if it has class
-                                    weights; 0: the number of terms */
-  struct sl_report report; /* the part that is known at submission */
+  double divisor[SL_MAX_FIELDS];    /* of the mean of each part of the loss here, if it has class
+                                       weights; 0: the number of terms */
+  struct sl_report report;          /* the part that is known at submission */
 };
 
 /* The batch that comes next in the training data. */

@@ -1,5 +1,6 @@
 /* Steps: submitted ahead of time, reported in their order when they are finished. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,21 +148,25 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   return status;
 }
 
-static enum sl_status check_stats(const struct sl_report *r, const struct sl__loss *loss,
+/* i: the loss's part. */
+static enum sl_status check_stats(const struct sl_trainer *t, const struct sl_report *r, int i,
                                   const float *stats) {
+  const struct sl__loss *loss = sl__loss_of_part(&t->loss, i);
+  char of[96] = "";
+  if (t->loss.part_count) snprintf(of, sizeof of, ", output '%s'", t->loss.parts[i].field.name);
   if (stats[3] > 0 && !sl__loss_takes_labels(loss))
     return sl__fail(SL_BAD_ARGUMENT,
-                    "step %lld: %.0f targets are outside of what the loss %s takes (0 to 1)",
-                    (long long)r->step, (double)stats[3], loss->row->name);
+                    "step %lld%s: %.0f targets are outside of what the loss %s takes (0 to 1)",
+                    (long long)r->step, of, (double)stats[3], loss->row->name);
   if (stats[3] > 0)
     return sl__fail(SL_BAD_ARGUMENT,
-                    "step %lld: %.0f labels are outside the model's classes; is the last "
+                    "step %lld%s: %.0f labels are outside the model's classes; is the last "
                     "layer as wide as the data has classes?",
-                    (long long)r->step, (double)stats[3]);
+                    (long long)r->step, of, (double)stats[3]);
   if (!isfinite(stats[0]))
     return sl__fail(SL_NOT_FINITE,
-                    "step %lld: the loss is %s; lower the learning rate or clip the gradient",
-                    (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
+                    "step %lld%s: the loss is %s; lower the learning rate or clip the gradient",
+                    (long long)r->step, of, isnan(stats[0]) ? "not a number" : "infinite");
   return SL_OK;
 }
 
@@ -185,8 +190,8 @@ static void report_parts(const struct sl_trainer *t, const struct sl__pending_st
     const struct sl__loss_part *part = &t->loss.parts[i];
     /* labels and rows are counted one by one, values by samples */
     bool one_by_one = part->loss.row->terms != SL__TERMS_VALUES;
-    int64_t samples = one_by_one ? ((int64_t)stats[2] + part->rows - 1) / part->rows
-                                 : (int64_t)stats[1];
+    int64_t samples =
+        one_by_one ? ((int64_t)stats[2] + part->rows - 1) / part->rows : (int64_t)stats[1];
     double terms = p->divisor[i] > 0 ? p->divisor[i] : (double)stats[2];
     report->part_terms[i] = terms;
     report->part_loss[i] = terms > 0 ? (double)stats[0] / terms : 0;
@@ -241,7 +246,7 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   if (p->inputs) SL__TRY(sl__batch_tensors_recycle(p->inputs, p->slot));
   if (t->ranks.size) SL__TRY(sl__net_check(t->model->context->net));
   for (int i = 0; i < sl__loss_terms(&t->loss) && status == SL_OK; i++)
-    status = check_stats(&p->report, sl__loss_of_part(&t->loss, i), stats + 4 * i);
+    status = check_stats(t, &p->report, i, stats + 4 * i);
   SL__TRY(t->is_async ? announce(t, status) : status); /* with a common step all ranks see it */
   *report = p->report;
   if (t->loss.part_count)

@@ -147,7 +147,8 @@ static void huge_logits_do_not_overflow(void **state) {
   int32_t labels[] = {0, 0};
   struct sl__tensor *tz = tensor(SL_SHAPE(2, 3), z), *tl = integers(SL_SHAPE(2), labels);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(2, 3), NULL);
-  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, dz, 1, 0, 0}, 0, NULL));
+  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, dz, 1, 0, 0}, 0,
+                      NULL));
   assert_near("stats", take(stats), want, 4, 4, 1);
   double *g = take(dz);
   for (int i = 0; i < 6; i++) assert_true(isfinite(g[i]));
@@ -176,12 +177,12 @@ static void shapes_are_checked(void **state) {
   struct sl__tensor *z = tensor(SL_SHAPE(4, 3), NULL), *l = integers(SL_SHAPE(5), NULL),
                     *l4 = integers(SL_SHAPE(4), NULL);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *two = tensor(SL_SHAPE(2), NULL);
-  assert_int_equal(
-      sl__softmax_xent(context, &plain, &(struct sl__loss_task){z, l, stats, NULL, 1, 0, 0}, 0, NULL),
-      SL_BAD_SHAPE);
-  assert_int_equal(
-      sl__softmax_xent(context, &plain, &(struct sl__loss_task){z, l4, two, NULL, 1, 0, 0}, 0, NULL),
-      SL_BAD_SHAPE);
+  assert_int_equal(sl__softmax_xent(context, &plain,
+                                    &(struct sl__loss_task){z, l, stats, NULL, 1, 0, 0}, 0, NULL),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__softmax_xent(context, &plain,
+                                    &(struct sl__loss_task){z, l4, two, NULL, 1, 0, 0}, 0, NULL),
+                   SL_BAD_SHAPE);
   assert_int_equal(sl__softmax_xent(context, &plain,
                                     &(struct sl__loss_task){z, l4, stats, stats, 1, 0, 0}, 0, NULL),
                    SL_BAD_SHAPE);
@@ -427,7 +428,7 @@ static void labels_come_from_floats(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(labels_come_from_floats),
-      cmocka_unit_test(loss_matches),
+                                     cmocka_unit_test(loss_matches),
                                      cmocka_unit_test(bf16_logits_match),
                                      cmocka_unit_test(huge_logits_do_not_overflow),
                                      cmocka_unit_test(nan_reaches_the_loss),

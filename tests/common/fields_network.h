@@ -32,13 +32,14 @@ enum {
 #define F_LR 0.2
 
 static float f_inputs[F_COUNT * F_IN], f_targets[F_COUNT * F_TARGETS];
-static const struct sl_row_field f_input_fields[] = {
-    {.name = "state", .shape = {1, {F_A}}}, {.name = "control", .shape = {2, {2, 2}}}};
+static const struct sl_row_field f_input_fields[] = {{.name = "state", .shape = {1, {F_A}}},
+                                                     {.name = "control", .shape = {2, {2, 2}}}};
 static const struct sl_row_field f_target_fields[] = {
     {.name = "place", .shape = {1, {F_PLACE}}},
     {.name = "kind", .shape = {1, {1}}, .classes = F_KINDS}};
-static const char *const f_parameters[] = {"ha.weight",   "ha.bias",   "hb.weight",    "hb.bias",
-                                           "kind.weight", "kind.bias", "place.weight", "place.bias"};
+static const char *const f_parameters[] = {"ha.weight",    "ha.bias",     "hb.weight",
+                                           "hb.bias",      "kind.weight", "kind.bias",
+                                           "place.weight", "place.bias"};
 
 #define F_DO(call)                                                                                 \
   do {                                                                                             \
@@ -81,13 +82,13 @@ static inline struct sl_model *f_model(struct sl_context *context) {
   F_DO(sl_dense(m, "ha",
                 &(struct sl_dense_options){
                     .layer.inputs = "state", .features = F_HA, .activation = SL_ACTIVATION_TANH}));
-  F_DO(sl_dense(m, "hb",
-                &(struct sl_dense_options){.layer.inputs = "control",
-                                           .features = F_HB,
-                                           .activation = SL_ACTIVATION_TANH}));
+  F_DO(
+      sl_dense(m, "hb",
+               &(struct sl_dense_options){
+                   .layer.inputs = "control", .features = F_HB, .activation = SL_ACTIVATION_TANH}));
   F_DO(sl_concatenate(m, "join", &(struct sl_concatenate_options){.layer.inputs = "ha,hb"}));
-  F_DO(sl_dense(m, "kind",
-                &(struct sl_dense_options){.layer.inputs = "join", .features = F_KINDS}));
+  F_DO(
+      sl_dense(m, "kind", &(struct sl_dense_options){.layer.inputs = "join", .features = F_KINDS}));
   F_DO(sl_dense(m, "place",
                 &(struct sl_dense_options){.layer.inputs = "join", .features = F_PLACE}));
   F_DO(sl_outputs(m, "kind,place"));

@@ -383,7 +383,8 @@ static void losses_are_checked(void **state) {
   loss_fails("place=mse,place=mae", SL_BAD_ARGUMENT, "two parts for output 'place'");
   loss_fails("edge=mse", SL_BAD_ARGUMENT, "'edge', which is no output of the model");
   loss_fails("place=cross-entropy", SL_BAD_ARGUMENT, "'place' has numbers, but the loss");
-  loss_fails("kind=mse", SL_BAD_SHAPE, "target 'kind' is [1], but the model's output 'kind' is [3]");
+  loss_fails("kind=mse", SL_BAD_SHAPE,
+             "target 'kind' is [1], but the model's output 'kind' is [3]");
   loss_fails("mse", SL_BAD_SHAPE, "targets [3], but the model's output is [5]");
 }
 

@@ -50,8 +50,9 @@ static const char *check_schedule(const struct cli *cli) {
 }
 
 static const char *check_loss(const struct cli *cli) {
+  struct sl_loss_part parts[SL_MAX_FIELDS];
   struct sl_loss loss = {0};
-  const char *why = cli->loss ? must("--loss", sl_loss_parse(cli->loss, &loss)) : NULL;
+  const char *why = cli->loss ? must("--loss", sl_loss_parse_parts(cli->loss, parts, &loss)) : NULL;
   bool regression = cli->task && !strcmp(cli->task, "regression");
   if (why || !cli->task) return why;
   if (!regression && strcmp(cli->task, "classification") != 0)

@@ -1,4 +1,5 @@
 /* The data of a session: the datasets, this rank's part of them, the number of steps. */
+#include <stdio.h>
 #include <string.h>
 
 #include "tools/train/failure.h"
@@ -35,15 +36,33 @@ static enum sl_target_kind target_kind(const struct cli *cli) {
 }
 
 /* Losses of probabilities and of directions take the targets as they are. */
+static bool takes_raw(const struct sl_loss *loss) {
+  return loss->kind == SL_LOSS_BCE || loss->kind == SL_LOSS_COSINE;
+}
+
 static bool wants_raw_targets(const struct cli *cli) {
+  struct sl_loss_part parts[SL_MAX_FIELDS];
   struct sl_loss loss;
   if (cli->raw) return true;
-  if (!cli->loss || sl_loss_parse(cli->loss, &loss) != SL_OK) return false;
-  return loss.kind == SL_LOSS_BCE || loss.kind == SL_LOSS_COSINE;
+  return cli->loss && sl_loss_parse_parts(cli->loss, parts, &loss) == SL_OK && takes_raw(&loss);
+}
+
+/* The same of a loss of parts: "mask,edge". Returns names. */
+static const char *raw_fields(const struct cli *cli, char *names, size_t size) {
+  struct sl_loss_part parts[SL_MAX_FIELDS];
+  struct sl_loss loss;
+  size_t used = 0;
+  *names = '\0';
+  if (!cli->loss || sl_loss_parse_parts(cli->loss, parts, &loss) != SL_OK) return names;
+  for (int i = 0; i < loss.part_count && used < size; i++)
+    if (takes_raw(&parts[i].loss))
+      used += (size_t)snprintf(names + used, size - used, "%s%s", used ? "," : "", parts[i].output);
+  return names;
 }
 
 enum sl_status program_read_data(const struct cli *cli, struct sl_dataset **train,
                                  struct sl_dataset **test) {
+  char raw[SL_MAX_FIELDS * sizeof((struct sl_loss_part *)0)->output];
   const struct sl_reader_options options = {.seed = cli->seed,
                                             .inputs = cli->inputs,
                                             .target = cli->target,
@@ -55,7 +74,8 @@ enum sl_status program_read_data(const struct cli *cli, struct sl_dataset **trai
                                             .width = cli->width,
                                             .skip_bad = cli->skip_bad,
                                             .raw = cli->raw,
-                                            .raw_targets = wants_raw_targets(cli)};
+                                            .raw_targets = wants_raw_targets(cli),
+                                            .raw_fields = raw_fields(cli, raw, sizeof raw)};
   enum sl_status status = sl_dataset_read(cli->data, &options, true, train);
   return status == SL_OK ? sl_dataset_read(cli->data, &options, false, test) : status;
 }
@@ -89,14 +109,45 @@ enum sl_status session_open_loaders(struct session *session) {
                          : status;
 }
 
+/* The usual loss of each target: a part of the same weight. */
+static void usual_parts(const struct sl_dataset_info *info, struct session *session) {
+  session->loss = (struct sl_loss){.parts = session->parts, .part_count = info->target_count};
+  for (int i = 0; i < info->target_count; i++) {
+    session->parts[i] = (struct sl_loss_part){
+        .loss.kind = info->targets[i].classes ? SL_LOSS_CROSS_ENTROPY : SL_LOSS_MSE};
+    snprintf(session->parts[i].output, sizeof session->parts[i].output, "%s",
+             info->targets[i].name);
+  }
+}
+
+/* Data with several targets, or a loss of parts: one belongs to the other. */
+static int choose_parts(struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  if (!cli->loss) usual_parts(info, session);
+  if (!info->target_count)
+    return session_fail(session, EXIT_USAGE,
+                        "--loss %s: has parts, but %s has one target; name several by --target",
+                        cli->loss, info->name);
+  if (!session->loss.part_count)
+    return session_fail(session, EXIT_USAGE,
+                        "--loss %s: %s has %d targets; give each a loss, such as %s=%s", cli->loss,
+                        info->name, info->target_count, info->targets[0].name, cli->loss);
+  if (cli->task)
+    return session_fail(session, EXIT_USAGE, "--task %s: %s has several targets; leave it out",
+                        cli->task, info->name);
+  return EXIT_DONE;
+}
+
 /* The loss of --loss, or the usual one for such data. */
 static int choose_loss(struct session *session) {
   const struct cli *cli = &session->cli;
   const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
   bool has_targets = info->target.ndim > 0;
   session->loss = (struct sl_loss){.kind = has_targets ? SL_LOSS_MSE : SL_LOSS_CROSS_ENTROPY};
-  if (cli->loss && sl_loss_parse(cli->loss, &session->loss) != SL_OK)
+  if (cli->loss && sl_loss_parse_parts(cli->loss, session->parts, &session->loss) != SL_OK)
     return session_fail_library(session, SL_BAD_ARGUMENT);
+  if (session->loss.part_count || info->target_count) return choose_parts(session);
   if (sl_loss_takes_labels(&session->loss) == has_targets)
     return session_fail(session, EXIT_USAGE, "--loss %s: %s has %s; use %s", cli->loss, info->name,
                         has_targets ? "targets" : "class labels",

@@ -45,11 +45,12 @@ static const char *optimizer_help(void) {
 }
 
 static const char *loss_help(void) {
-  static char text[300];
+  static char text[400];
   char names[200];
   snprintf(
       text, sizeof text,
-      "%s. A number may follow: label smoothing of cross-entropy (:0.1), delta of huber (:0.5)",
+      "%s. A number may follow: label smoothing of cross-entropy (:0.1), delta of huber (:0.5). Of "
+      "several targets each has one: kind=cross-entropy,place=mse*0.5",
       option_list(sl_loss_name, ", ", ", ", names, sizeof names));
   return text;
 }

@@ -26,6 +26,7 @@ struct session {
   struct failure_report failure_report;
   char *command; /* as typed, to be pasted */
   struct sl_loss loss;
+  struct sl_loss_part parts[SL_MAX_FIELDS]; /* the loss's, if it has some */
   /* of --placement auto: its table, and the predicted time of a step */
   char *automatic;
   double predicted_ms;
