@@ -283,6 +283,109 @@ static void test_normalised(void **state) {
   unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
 }
 
+/* ---- several inputs and targets ---- */
+
+static enum sl_status open_fields(const char *inputs, const char *target, const char *raw) {
+  struct sl_dataset *set;
+  enum sl_status status = sl_dataset_read(
+      in_folder("fields.npz"),
+      &(struct sl_reader_options){.inputs = inputs, .target = target, .raw_fields = raw}, true,
+      &set);
+  if (status == SL_OK) sl_dataset_free(set);
+  return status;
+}
+
+/* Rows are the arrays' rows one behind the other; whole numbers are classes. */
+static void test_fields(void **state) {
+  (void)state;
+  const struct member members[] = {{"x.npy", inputs_file(false), true},
+                                   {"y.npy", targets_file(), false},
+                                   {"class.npy", labels_file(), true}};
+  struct sl_dataset *set;
+  float x[5], targets[2];
+  put_bytes("fields.npz", zip_of(members, 3, false));
+  OK(sl_dataset_read(in_folder("fields.npz"),
+                     &(struct sl_reader_options){
+                         .inputs = "y,x", .target = "class,y", .raw = true, .raw_targets = true},
+                     true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(sl_shape_equal(&info->sample, &SL_SHAPE(5)));
+  assert_true(sl_shape_equal(&info->target, &SL_SHAPE(2)));
+  assert_int_equal(info->input_count, 2);
+  assert_int_equal(info->target_count, 2);
+  assert_string_equal(info->inputs[1].name, "x");
+  assert_true(sl_shape_equal(&info->inputs[1].shape, &SL_SHAPE(2, 2)));
+  assert_int_equal(info->inputs[1].first, 1);
+  assert_string_equal(info->targets[0].name, "class");
+  assert_int_equal(info->targets[0].classes, 3);
+  assert_int_equal(info->targets[1].classes, 0);
+  for (int64_t i = 0; i < info->count; i++) {
+    OK(sl_dataset_get_targets(set, i, x, targets));
+    int number = -(int)x[0];
+    for (int k = 0; k < 4; k++) assert_true(x[1 + k] == (float)(10 * number + k));
+    assert_true(targets[0] == (float)(number % 3) && targets[1] == (float)-number);
+  }
+  sl_dataset_free(set);
+}
+
+/* Means and deviations are those of each field; class labels stay, and so do fields by name. */
+static void test_normalised_fields(void **state) {
+  (void)state;
+  struct sl_dataset *set;
+  float x[5], targets[2], sums[3] = {0}, squares[3] = {0};
+  for (int raw = 0; raw < 2; raw++) {
+    OK(sl_dataset_read(
+        in_folder("fields.npz"),
+        &(struct sl_reader_options){
+            .inputs = "y,x", .target = "class,y", .seed = 3, .raw_fields = raw ? "y" : NULL},
+        true, &set));
+    const struct sl_dataset_info *info = sl_dataset_info(set);
+    memset(sums, 0, sizeof sums);
+    memset(squares, 0, sizeof squares);
+    for (int64_t i = 0; i < info->count; i++) {
+      OK(sl_dataset_get_targets(set, i, x, targets));
+      assert_true(targets[0] == 0 || targets[0] == 1 || targets[0] == 2);
+      const float values[3] = {x[0], (x[1] + x[2] + x[3] + x[4]) / 4, targets[1]};
+      for (int k = 0; k < 3; k++) sums[k] += values[k];
+      squares[0] += x[0] * x[0];
+      for (int k = 1; k < 5; k++) squares[1] += x[k] * x[k] / 4;
+      squares[2] += targets[1] * targets[1];
+    }
+    for (int k = 0; k < (raw ? 2 : 3); k++) {
+      assert_true(fabsf(sums[k]) < 1e-4f);
+      assert_true(fabsf(squares[k] / (float)info->count - 1) < 1e-4f);
+    }
+    /* one mean and one deviation for the matrix x */
+    assert_true(info->mean[1] == info->mean[4] && info->deviation[1] == info->deviation[4]);
+    assert_true(info->mean[0] != info->mean[1]);
+    if (raw) assert_true(info->target_mean[1] == 0 && info->target_deviation[1] == 1);
+    sl_dataset_free(set);
+  }
+}
+
+static void test_refused_fields(void **state) {
+  (void)state;
+  static const int32_t negative[] = {0, 1, 2, -1, 4, 5};
+  FAILS(open_fields("x,z", NULL, NULL), SL_BAD_FILE, "has no array \"z\"; it has x, y, class");
+  FAILS(open_fields("x,", NULL, NULL), SL_BAD_ARGUMENT, "'x,' is no list of arrays");
+  FAILS(open_fields("x,x", NULL, NULL), SL_BAD_ARGUMENT, "input field 'x' is there twice");
+  FAILS(open_fields("x", "y,y", NULL), SL_BAD_ARGUMENT, "target field 'y' is there twice");
+  FAILS(open_fields("x", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p", NULL), SL_BAD_ARGUMENT,
+        "names more than 15 arrays");
+  FAILS(open_fields("x", "class,y", "z"), SL_BAD_ARGUMENT,
+        "has no target 'z', which is to stay as it is");
+  OK(open_fields("x,y", "class", NULL));
+  const struct member members[] = {
+      {"x.npy", inputs_file(false), true},
+      {"y.npy", npy_of(1, NPY_HEADER("<f8", "False", "(2,)"), negative, 16), false},
+      {"class.npy", npy_of(1, NPY_HEADER("<i4", "False", "(6,)"), negative, sizeof negative),
+       false}};
+  put_bytes("fields.npz", zip_of(members, 3, false));
+  FAILS(open_fields("x", "y,class", NULL), SL_BAD_SHAPE, "has 2 targets");
+  FAILS(open_fields("x,y", "class", NULL), SL_BAD_SHAPE, "6 samples, but");
+  FAILS(open_fields("x", "class,x", NULL), SL_BAD_FILE, "class: sample 3 is no class");
+}
+
 /* ---- damaged sets ---- */
 
 static enum sl_status open_set(const char *path, struct sl_reader_options options) {
@@ -451,13 +554,23 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_elements),        cmocka_unit_test(test_signs_and_limits),
-      cmocka_unit_test(test_headers),         cmocka_unit_test(test_cut),
-      cmocka_unit_test(test_pairs),           cmocka_unit_test(test_archives),
-      cmocka_unit_test(test_numpy),           cmocka_unit_test(test_parts),
-      cmocka_unit_test(test_normalised),      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_validation_file), cmocka_unit_test(test_damaged_archive),
-      cmocka_unit_test(test_shrinks),         cmocka_unit_test(test_larger_than_memory),
+      cmocka_unit_test(test_elements),
+      cmocka_unit_test(test_signs_and_limits),
+      cmocka_unit_test(test_headers),
+      cmocka_unit_test(test_cut),
+      cmocka_unit_test(test_pairs),
+      cmocka_unit_test(test_archives),
+      cmocka_unit_test(test_numpy),
+      cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_fields),
+      cmocka_unit_test(test_normalised_fields),
+      cmocka_unit_test(test_refused_fields),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_validation_file),
+      cmocka_unit_test(test_damaged_archive),
+      cmocka_unit_test(test_shrinks),
+      cmocka_unit_test(test_larger_than_memory),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);

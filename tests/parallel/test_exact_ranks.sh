@@ -27,6 +27,8 @@ over() {
 }
 over 2 15 losses
 over 3 12 losses
+over 2 2 fields
+over 3 2 fields
 over 2 3 statistics
 over 3 3 statistics
 over 2 1 save "$work/two"
