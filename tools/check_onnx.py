@@ -133,6 +133,8 @@ def run(path, x):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    if len(session.get_inputs()) > 1 or len(session.get_outputs()) > 1:
+        return run_fields(session, x)
     given = session.get_inputs()[0]
     kinds = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
     if isinstance(given.shape[0], int):  # a file for one batch size
@@ -143,8 +145,22 @@ def run(path, x):
     return session.run(None, {given.name: x.astype(kinds[given.type])})[0]
 
 
+def run_fields(session, x):
+    """Several inputs are parts of a row; several outputs become one."""
+    given, first, rows = {}, 0, x.reshape(len(x), -1)
+    for one in session.get_inputs():
+        count = int(np.prod(one.shape[1:]))
+        given[one.name] = rows[:, first : first + count].reshape(len(x), *one.shape[1:])
+        first += count
+    assert first == rows.shape[1]
+    return np.concatenate([y.reshape(len(x), -1) for y in session.run(None, given)], axis=1)
+
+
 def make_input(model, random):
     architecture = model.architecture()
+    if "inputs" in architecture:
+        values = sum(int(np.prod(field["shape"])) for field in architecture["inputs"])
+        return random.normal(0, 1, (BATCH, values)).astype(np.float32)
     size = (BATCH, *architecture["input"])
     tokens = [
         layer["vocabulary"] for layer in architecture["layers"] if layer["kind"] == "embedding"
@@ -184,7 +200,33 @@ def architecture(shape, *layers):
     return {"format": "starling model", "version": 1, "input": shape, "layers": list(layers)}
 
 
+def fields(inputs, outputs, *layers):
+    return {
+        "format": "starling model",
+        "version": 2,
+        "inputs": [{"name": name, "shape": shape} for name, shape in inputs.items()],
+        "outputs": outputs,
+        "layers": list(layers),
+    }
+
+
 OWN = {
+    "two inputs, two outputs": fields(
+        {"picture": [2, 6, 5], "speed": [3]},
+        ["turn", "mask"],
+        layer("conv2d", "conv", "picture", channels=4, kernel_h=3, pad_h=1, activation="relu"),
+        layer("concatenate", "joined", "conv", "speed", flat=True),
+        layer("conv2d", "mask", "conv", channels=1, kernel_h=1),
+        layer("dense", "turn", "joined", features=2),
+    ),
+    "ranges and rows": architecture(
+        [60],
+        layer("slice", "image", "input", count=40, shape=[2, 4, 5]),
+        layer("slice", "rest", "input", first=40),
+        layer("conv2d", "conv", "image", channels=3, kernel_h=2),
+        layer("concatenate", "joined", "conv", "rest", "image", flat=True),
+        layer("dense", "fc", "joined", features=4),
+    ),
     "lenet": architecture(
         [1, 28, 28],
         layer("conv2d", "conv1", channels=20, kernel_h=5, activation="tanh"),
@@ -430,6 +472,16 @@ def torch_models(torch):
                 return self.fc(h.transpose(0, 1).flatten(1))
             return self.fc(h[-1])
 
+    class Driver(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 1, 1)
+            self.fc = nn.Linear(4 * 30 + 3, 2)
+
+        def forward(self, picture, speed):
+            x = torch.relu(self.conv(picture))
+            return self.fc(torch.cat([x.flatten(1), speed], 1)), self.head(x).squeeze(1)
+
     tokens, pixels = torch.zeros(2, 6, dtype=torch.long), torch.zeros
     return {
         "lenet": (LeNet(), pixels(2, 1, 28, 28)),
@@ -443,12 +495,13 @@ def torch_models(torch):
         "lstm, last step": (Ends(nn.LSTM, False, "step"), tokens),
         "lstm, both last states": (Ends(nn.LSTM, True, "pair"), tokens),
         "gru, both turned": (Ends(nn.GRU, True, "turn"), tokens),
+        "two inputs, two outputs": (Driver(), (pixels(2, 2, 6, 5), pixels(2, 3))),
     }
 
 
-def export_ways(torch, quick):
+def export_ways(torch, quick, inputs, outputs):
     """Label and arguments of torch.onnx.export."""
-    dynamic = {"input": {0: "N"}, "output": {0: "N"}}
+    dynamic = {name: {0: "N"} for name in inputs + outputs}
     yield "", {"dynamo": False, "dynamic_axes": dynamic}
     if quick:
         return
@@ -470,7 +523,7 @@ def export_ways(torch, quick):
         "dynamo": True,
         "external_data": False,
         "verbose": False,
-        "dynamic_shapes": ({0: torch.export.Dim("N")},),
+        "dynamic_shapes": tuple({0: torch.export.Dim("N")} for _ in inputs),
     }
 
 
@@ -503,15 +556,20 @@ def check_torch(library, folder, random, quick):
             if isinstance(part, torch.nn.BatchNorm2d):
                 part.running_mean.normal_()
                 part.running_var.uniform_(0.5, 2)
-        for label, options in export_ways(torch, quick):
+        several = isinstance(x, tuple)
+        inputs = ["picture", "speed"] if several else ["input"]
+        outputs = ["turn", "mask"] if several else ["output"]
+        for label, options in export_ways(torch, quick, inputs, outputs):
+            if several and label == ", fixed batch":
+                continue  # run_fields takes any
             path = os.path.join(folder, "torch.onnx")
             with quiet():
                 torch.onnx.export(
                     module.eval(),
-                    (x,),
+                    x if several else (x,),
                     path,
-                    input_names=["input"],
-                    output_names=["output"],
+                    input_names=inputs,
+                    output_names=outputs,
                     **options,
                 )
             try:

@@ -738,7 +738,7 @@ def compare(starling, name, architecture, network, folder):
 
 def padded(name, *fields):
     """A struct with some bytes behind these fields: the members that stay zero."""
-    return type(name, (ctypes.Structure,), {"_fields_": [*fields, ("rest", ctypes.c_char * 256)]})
+    return type(name, (ctypes.Structure,), {"_fields_": [*fields, ("rest", ctypes.c_char * 1024)]})
 
 
 Loss = type("Loss", (ctypes.Structure,), {"_fields_": [
@@ -747,6 +747,20 @@ Loss = type("Loss", (ctypes.Structure,), {"_fields_": [
     ("label_smoothing", ctypes.c_float),
     ("class_weights", ctypes.c_void_p),
     ("class_count", ctypes.c_int),
+    ("own", ctypes.c_void_p * 4),
+    ("parts", ctypes.c_void_p),
+    ("part_count", ctypes.c_int),
+]})
+LossPart = type("LossPart", (ctypes.Structure,), {"_fields_": [
+    ("output", ctypes.c_char * 64),
+    ("weight", ctypes.c_float),
+    ("loss", Loss),
+]})
+RowField = type("RowField", (ctypes.Structure,), {"_fields_": [
+    ("name", ctypes.c_char_p),
+    ("shape", Shape),
+    ("classes", ctypes.c_int),
+    ("first", ctypes.c_int64),
 ]})
 TrainerOptions = padded(
     "TrainerOptions",
@@ -772,6 +786,17 @@ DatasetOptions = padded(
     ("count", ctypes.c_int64),
     ("classes", ctypes.c_int),
     ("missing", ctypes.c_bool),
+    ("channels", ctypes.c_int),
+    ("normal", ctypes.c_void_p * 2),
+    ("target_channels", ctypes.c_int),
+    ("target_normal", ctypes.c_void_p * 2),
+    ("class_names", ctypes.c_void_p),
+    ("release", ctypes.c_void_p),
+    ("user", ctypes.c_void_p),
+    ("inputs", ctypes.POINTER(RowField)),
+    ("targets", ctypes.POINTER(RowField)),
+    ("input_count", ctypes.c_int),
+    ("target_count", ctypes.c_int),
 )
 Report = padded(
     "Report",
@@ -889,6 +914,124 @@ def compare_loss(starling, name, settings, function, folder):
     return fine
 
 
+# ---- two inputs, two outputs, a loss of two parts ----
+
+FIELDS_NAME = "loss, of two outputs"
+FIELDS_STEPS, FIELDS_COUNT, FIELDS_BATCH, FIELDS_RATE = 20, 50, 12, 0.2
+
+
+class TwoOutputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.ha = nn.Conv2d(2, 3, 3, padding=1), nn.Linear(4, 5)
+        self.kind, self.place = nn.Linear(3 * 5 * 4 + 5, 3), nn.Linear(3 * 5 * 4 + 5, 2)
+
+    def forward(self, x):
+        picture, state = x[:, :40].reshape(-1, 2, 5, 4), x[:, 40:]
+        joined = torch.cat(
+            [torch.tanh(self.conv(picture)).flatten(1), torch.tanh(self.ha(state))], 1)
+        return self.kind(joined), self.place(joined)
+
+
+FIELDS_MODEL = {
+    "format": "starling model", "version": 2,
+    "inputs": [{"name": "picture", "shape": [2, 5, 4]}, {"name": "state", "shape": [4]}],
+    "outputs": ["kind", "place"],
+    "layers": [
+        {"name": "conv", "kind": "conv2d", "inputs": ["picture"], "channels": 3, "kernel_h": 3,
+         "pad_h": 1, "activation": "tanh"},
+        {"name": "ha", "kind": "dense", "inputs": ["state"], "features": 5, "activation": "tanh"},
+        {"name": "joined", "kind": "concatenate", "inputs": ["conv", "ha"], "flat": True},
+        {"name": "kind", "kind": "dense", "inputs": ["joined"], "features": 3},
+        {"name": "place", "kind": "dense", "inputs": ["joined"], "features": 2},
+    ],
+}
+
+
+def field(name, shape, classes=0):
+    one = RowField(name=name, classes=classes)
+    one.shape.ndim = len(shape)
+    for i, size in enumerate(shape):
+        one.shape.dim[i] = size
+    return one
+
+
+def train_fields(starling, model, inputs, targets, replicas):
+    """The losses of some steps."""
+    parts = (LossPart * 2)(LossPart(b"place", 0.5, Loss(kind=1)), LossPart(b"kind", 0, Loss()))
+    loss = Loss(parts=ctypes.cast(parts, ctypes.c_void_p), part_count=2)
+    in_fields = (RowField * 2)(field(b"picture", [2, 5, 4]), field(b"state", [4]))
+    out_fields = (RowField * 2)(field(b"place", [2]), field(b"kind", [1], 3))
+    data = DatasetOptions(name=b"compare", count=FIELDS_COUNT, missing=True, inputs=in_fields,
+                          input_count=2, targets=out_fields, target_count=2)
+    dataset, loader, trainer = (ctypes.c_void_p() for _ in range(3))
+    report, reported, losses = Report(), ctypes.c_bool(False), []
+    try:
+        starling.call(
+            "sl_dataset_floats", ctypes.byref(data), pointer(inputs), pointer(targets), None,
+            ctypes.c_bool(False), ctypes.byref(dataset))
+        starling.call("sl_loader_new", dataset, ctypes.byref(LoaderOptions(FIELDS_BATCH)),
+                      ctypes.byref(loader))
+        starling.call(
+            "sl_trainer_new", model.handle, ctypes.byref(Optimizer(lr=FIELDS_RATE)), None,
+            ctypes.byref(TrainerOptions(replicas=replicas, loss=loss)), ctypes.byref(trainer))
+        for step in range(FIELDS_STEPS + 2):
+            call = "sl_trainer_step" if step < FIELDS_STEPS else "sl_trainer_drain"
+            given = [trainer, loader] if step < FIELDS_STEPS else [trainer]
+            starling.call(call, *given, ctypes.byref(report), ctypes.byref(reported))
+            losses += [report.loss] if reported else []
+        starling.call("sl_trainer_drain", trainer, ctypes.byref(report), ctypes.byref(reported))
+    finally:
+        starling.library.sl_trainer_free(trainer)
+        starling.library.sl_loader_free(loader)
+        starling.library.sl_dataset_free(dataset)
+    return losses
+
+
+def torch_fields(network, inputs, targets):
+    optimizer, losses = torch.optim.SGD(network.parameters(), FIELDS_RATE), []
+    for step in range(FIELDS_STEPS):
+        first = step % math.ceil(FIELDS_COUNT / FIELDS_BATCH) * FIELDS_BATCH
+        x, t = (values[first : first + FIELDS_BATCH] for values in (inputs, targets))
+        with torch.enable_grad():
+            kind, place = network(x)
+            labels = t[:, 2].nan_to_num(-1).long()
+            known = ~t[:, :2].isnan()
+            loss = functional.cross_entropy(kind, labels, ignore_index=-1)
+            loss = loss + 0.5 * functional.mse_loss(place[known], t[:, :2][known])
+            optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def compare_fields(starling, folder):
+    network = TwoOutputs()
+    inputs = torch.randn(FIELDS_COUNT, 44)
+    targets = torch.cat([torch.randn(FIELDS_COUNT, 2),
+                         torch.randint(0, 3, [FIELDS_COUNT, 1]).float()], 1)
+    targets[torch.rand(FIELDS_COUNT, 3) < 0.1] = float("nan")
+    path = os.path.join(folder, "fields.safetensors")
+    save_file({key: value.clone() for key, value in network.state_dict().items()}, path)
+    model = Model(starling, FIELDS_MODEL)
+    try:
+        model.load(path)
+        ours = train_fields(starling, model, inputs, targets, 2)
+        model.save(path)
+    finally:
+        model.free()
+    theirs = torch_fields(network, inputs, targets)
+    value = max(abs(a - b) / b for a, b in zip(ours, theirs, strict=True))
+    after = load_file(path)
+    weights = max(error_of(after[key].numpy(), value.detach())
+                  for key, value in network.state_dict().items())
+    fine = max(value, weights) <= TOLERANCE
+    print(f"{'ok' if fine else 'BEYOND':7}{FIELDS_NAME:32}value {value:.1e}  "
+          f"weights {weights:.1e}, {FIELDS_STEPS} steps", flush=True)
+    return fine
+
+
 def compare_all(starling, only):
     cases = [
         (name, architecture, None)
@@ -897,12 +1040,14 @@ def compare_all(starling, only):
     ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]
     losses_too = [case for case in losses() if only in "loss, " + case[0]]
-    if not cases and not losses_too:
+    fields_too = only in FIELDS_NAME
+    if not cases and not losses_too and not fields_too:
         sys.exit(f"compare_torch: no case's name has '{only}' in it")
     with tempfile.TemporaryDirectory() as folder:
         fine = sum(compare(starling, *case, folder) for case in cases)
         fine += sum(compare_loss(starling, *case, folder) for case in losses_too)
-    count = len(cases) + len(losses_too)
+        fine += fields_too and compare_fields(starling, folder)
+    count = len(cases) + len(losses_too) + fields_too
     print(f"{fine} of {count} cases within {TOLERANCE:g}")
     return fine == count
 

@@ -274,7 +274,8 @@ static enum sl_status end(struct sl__fit *fit, enum sl_status status) {
   return status == SL_OK ? SL_OK : sl__fail(status, "%s", message);
 }
 
-static const struct sl_fit_evaluation nothing = {0, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+static const struct sl_fit_evaluation nothing = {
+    .loss = NAN, .accuracy = NAN, .top5 = NAN, .auc = NAN, .mae = NAN, .rmse = NAN, .r2 = NAN};
 
 static void begin(struct sl__fit *fit) {
   struct sl_trainer *t = fit->trainer;
