@@ -241,15 +241,15 @@ static enum sl_status check_counts(const struct array_set *opened) {
   return SL_OK;
 }
 
-/* Whole numbers are classes, unless the caller wants values. suffix: of the names in the file, not
- * of the fields. */
+/* Whole numbers are classes, unless the caller wants values. Fields have the names without HDF5's
+ * groups and without the suffix. */
 static enum sl_status list_fields(const struct side *side, const struct names *names,
                                   const char *suffix, bool classes, char own[][256],
                                   struct sl_row_field *fields) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < side->count && status == SL_OK; i++) {
-    size_t length = strlen(names->name[i]) - strlen(suffix);
-    snprintf(own[i], sizeof *own, "%.*s", (int)length, names->name[i]);
+    const char *slash = strrchr(names->name[i], '/'), *name = slash ? slash + 1 : names->name[i];
+    snprintf(own[i], sizeof *own, "%.*s", (int)(strlen(name) - strlen(suffix)), name);
     fields[i] = (struct sl_row_field){.name = own[i], .shape = row_shape(&side->array[i])};
     if (classes && side->array[i].layout.element.kind != 'f')
       status = count_classes(&side->array[i], &fields[i].classes);

@@ -463,7 +463,8 @@ SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path
                                     struct sl_model **model);
 
 /** ONNX: if path ends in ".onnx", sl_model_save writes one file with architecture and weights,
- * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output"), and
+ * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output", or fields by
+ * their names), and
  * sl_model_open reads such a file, or another program's of which every operator is a layer;
  * sl_model_load takes the weights alone, of the same layers. doc/models.md lists the
  * operators that are read and the settings that a file loses. \return SL_UNSUPPORTED, naming the

@@ -47,8 +47,11 @@ SL_API enum sl_status sl_predictor_open(struct sl_model *model,
                                         struct sl_predictor **predictor);
 
 /** Answer n samples, and wait for the answer. From any thread. inputs: n samples of the model's
- * input shape, one after the other, float, or int32_t tokens if its first layer is an embedding.
- * outputs: n times sl_model_output, float: the last layer's output, logits.
+ * input shape, one after the other, float, or int32_t tokens if its first layer is an embedding; of
+ * a model with several inputs a sample is a row of them, one behind the other
+ * (sl_model_input_field tells where).
+ * outputs: n times sl_model_output, float: the last layer's output, logits; of several outputs rows
+ * of them (sl_model_output_field).
  * \return SL_BAD_ARGUMENT for n < 1, or for a token that the embedding does not have (the message
  * names it); SL_CLOSED after sl_predictor_close; the failure of a kernel; SL_STALLED if the context
  * watches for stalls and finds one. */
