@@ -155,9 +155,9 @@ struct sl_fit_options {
   void (*on_warning)(void *user, const char *line);
 };
 
-/** Train: a run of steps until the options, a signal, sl_trainer_stop or the metric end it. The
- * trainer, and its loader of the training set, must not have been used by an sl_fit that failed.
- * Collective over the ranks of a dist_* trainer; a rank that fails alone tells the others
+/** Train: a run of steps until the options, a signal, sl_trainer_stop or the metric end it. A
+ * second call goes on where the first one ended. After a step that failed only sl_trainer_free is
+ * legal. Collective over the ranks of a dist_* trainer; a rank that fails alone tells the others
  * (sl_leave). options may be NULL, and so may result.
  * \return SL_BAD_ARGUMENT for options out of range or in contradiction, a metric that the data do
  * not have, a folder of checkpoints that another run uses, or that has checkpoints and resume is
@@ -168,8 +168,8 @@ SL_API enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train
                              const struct sl_fit_options *options, struct sl_fit_result *result);
 
 /** The checks of sl_fit that need no trainer: ranges, and whether the files can be written. For
- * programs that take minutes to open their data. It changes nothing but that it makes the folder of
- * checkpoints. context NULL: rank 0. */
+ * programs that take minutes to open their data. It changes nothing but the folder of checkpoints:
+ * it makes it, and removes half-written files of a killed run. context NULL: rank 0. */
 SL_API enum sl_status sl_fit_check(const struct sl_context *context,
                                    const struct sl_fit_options *options);
 

@@ -100,8 +100,10 @@ enum sl_status sl__fit_check_object(const char *member, const char *text) {
   json_error_t error = {.text = "an array"};
   json_t *object = text ? sl__json_load(text, strlen(text), 0, &error) : NULL;
   bool good = !text || json_is_object(object);
+  bool no_memory = !object && json_error_code(&error) == json_error_out_of_memory;
   json_decref(object);
   if (good) return SL_OK;
+  if (no_memory) return sl__fail(SL_NO_MEMORY, "no memory for the %s", member);
   return sl__fail(SL_BAD_ARGUMENT, "%s: must be the text of one JSON object: %s", member,
                   error.text);
 }
@@ -188,8 +190,11 @@ char *sl__fit_noted(const struct sl__fit *fit) {
   return text;
 }
 
-void sl__fit_take_noted(struct sl__fit *fit, const char *before) {
-  json_t *noted = before ? load_object(before) : NULL;
+enum sl_status sl__fit_take_noted(struct sl__fit *fit, const char *before) {
+  json_error_t error = {.text = ""};
+  json_t *noted = before ? sl__json_load(before, strlen(before), 0, &error) : NULL;
+  if (before && !noted && json_error_code(&error) == json_error_out_of_memory)
+    return sl__fail(SL_NO_MEMORY, "no memory for what the checkpoint notes");
   const json_t *state = json_object_get(noted, "fit");
   const char *metric = json_string_value(json_object_get(state, "metric"));
   if (metric && strcmp(metric, fit->options.metric) == 0)
@@ -205,6 +210,7 @@ void sl__fit_take_noted(struct sl__fit *fit, const char *before) {
                        .rmse = exact_value(state, "rmse"),
                        .r2 = exact_value(state, "r2")}};
   json_decref(noted);
+  return SL_OK;
 }
 
 /* The value without quotes; "none" where there is none. */

@@ -90,7 +90,7 @@ static enum sl_status resume(struct sl__fit *fit) {
   char *now = sl__fit_noted(fit);
   if (now) fit->saving.changes = sl__fit_changes(before, now);
   free(now);
-  sl__fit_take_noted(fit, before);
+  status = sl__fit_take_noted(fit, before);
   if (!fit->saving.changes) status = sl__fail(SL_NO_MEMORY, "no memory for the options");
   if (!fit->distributed) return status;
   status = sl__fit_share(fit, status);

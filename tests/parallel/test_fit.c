@@ -694,6 +694,37 @@ static void metrics_of_targets(void **state) {
   close_run(&run);
 }
 
+/* Each allocation of the library fails once: the run fails with a message, or it is a checkpoint
+ * that fails and the next one is tried. Nothing is left over (sanitizers), and no lock. */
+static void without_memory(void **state) {
+  struct sl_fit_options options;
+  struct watcher w;
+  struct run run;
+  int good = 0, failed = 0;
+  (void)state;
+  for (long n = 1; good < 3; n++) { /* as many that no failure was left for */
+    open_run(&run, true);
+    options = watched(&w, &run);
+    options.steps = 2;
+    options.checkpoint = in_folder("memory");
+    options.checkpoint_every = 1;
+    options.resume = true;
+    options.log = in_folder("memory.jsonl");
+    sl__alloc_fail_after(n);
+    enum sl_status status = fit(&run, &options, NULL);
+    sl__alloc_fail_after(0);
+    if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
+    good = status == SL_OK && !w.warnings ? good + 1 : 0;
+    failed += status != SL_OK;
+    assert_false(is_there(in_folder("memory/lock")));
+    close_run(&run);
+    remove(in_folder("memory/checkpoint-000000001.safetensors"));
+    remove(in_folder("memory/checkpoint-000000002.safetensors"));
+    remove(in_folder("memory/manifest.json"));
+  }
+  assert_true(failed > 10);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(fit_is_the_plain_loop), cmocka_unit_test(a_second_call_goes_on),
@@ -703,6 +734,7 @@ int main(void) {
       cmocka_unit_test(signals_end_it),        cmocka_unit_test(bad_options),
       cmocka_unit_test(files_that_fail),       cmocka_unit_test(checkpoints_that_fail),
       cmocka_unit_test(one_run_a_folder),      cmocka_unit_test(metrics_of_targets),
+      cmocka_unit_test(without_memory),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

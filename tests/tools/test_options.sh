@@ -141,7 +141,7 @@ offers() {
     not_ok "$* TAB offers '$got', not '$wanted'"
   fi
 }
-offers "--math= --max-staleness= --memory-limit= --microbatches= --missing= --momentum= " lenet --m
+offers "--math= --max-staleness= --memory-limit= --metric= --microbatches= --missing= --momentum= " lenet --m
 offers "adagrad adam adamw " lenet --optimizer ad
 offers "adagrad adam adamw " lenet --optimizer = ad
 offers "bf16 f32 tf32 " lenet --batch 3 --math ""
