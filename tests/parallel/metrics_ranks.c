@@ -43,6 +43,7 @@ struct task {
   enum sl_loss_kind loss;
   int64_t width, chunk;
   bool is_text, is_placed;
+  int servers; /* the last ranks have no data */
 };
 
 static struct sl_dataset *data_of(const struct task *task) {
@@ -86,17 +87,19 @@ static struct sl_evaluation *measure(const struct task *task, bool alone) {
   struct sl_loader *loader;
   struct sl_trainer *trainer;
   struct sl_evaluation *e;
-  int members = task->is_placed && !alone ? ranks : 1, parts = alone ? 1 : ranks / members;
+  int members = task->is_placed && !alone ? ranks : 1, worker = rank / members;
+  int parts = alone ? 1 : ranks / members - task->servers;
   TRY(sl_loader_new(
       set,
       &(struct sl_loader_options){
-          .batch = BATCH / parts, .num_parts = parts, .part_index = alone ? 0 : rank / members},
+          .batch = BATCH / parts, .num_parts = parts, .part_index = worker < parts ? worker : 0},
       &loader));
   TRY(sl_trainer_new(
       m, &(struct sl_optimizer){0}, NULL,
       &(struct sl_trainer_options){.replicas = 1,
                                    .chunk = alone ? 0 : task->chunk,
                                    .loss.kind = task->loss,
+                                   .servers = alone ? 0 : task->servers,
                                    .kvstore = alone ? SL_KVSTORE_LOCAL : SL_KVSTORE_DIST_SYNC},
       &trainer));
   TRY(sl_trainer_measure(trainer, loader, &e));
@@ -153,12 +156,15 @@ int main(void) {
        .width = MOST,
        .is_text = true,
        .is_placed = true}};
+  static const struct task served = {
+      .name = "values, with a server", .loss = SL_LOSS_MSE, .width = 3, .servers = 1};
   TRY(sl_open(&(struct sl_context_options){.seed = 11, .distributed = true}, &context));
   rank = sl_rank(context);
   ranks = sl_rank_count(context);
   make_values();
   for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
     if (!tasks[i].is_placed || ranks == 2) check(&tasks[i]);
+  if (ranks == 3) check(&served);
   sl_close(context);
   return !good;
 }

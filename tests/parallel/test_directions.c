@@ -152,7 +152,7 @@ static void answers_do_not_depend_on_the_batch(void **state) {
       OK(sl_predict(predictor, samples + n * T * IN, 1, one));
       for (int c = 0; c < CLASSES; c++) assert_true(fabsf(one[c] - all[n * CLASSES + c]) < 1e-6f);
     }
-    sl_predictor_close(predictor);
+    sl_predictor_free(predictor);
     sl_model_free(m);
   }
 }
