@@ -18,6 +18,26 @@
 
 /* Marks the stream that shuffles an epoch's batches; the samples have the epoch's own stream. */
 #define BATCHES_OF (1ull << 55)
+/* Marks the stream of an epoch's windows; shifts and mirroring have the epoch's own stream. */
+#define WINDOWS_OF (1ull << 55)
+/* Values that are read before they are cropped, if a sample has less. */
+#define WHOLE_VALUES (1 << 18)
+
+/* Draws the window of sample i in an epoch; one that is not random is in the middle. */
+static void draw_window(const struct sl__batches *b, int64_t epoch, int64_t i,
+                        struct sl__view *view) {
+  const struct sl_loader_options *options = &b->options;
+  const int64_t *dim = b->dataset->info.sample.dim;
+  if (!b->whole) return;
+  int64_t rows = dim[1] - b->shape.dim[1], columns = dim[2] - b->shape.dim[2];
+  view->top = rows / 2;
+  view->left = columns / 2;
+  if (!options->crop_random) return;
+  struct sl__random4 r = sl__philox(
+      options->seed, sl__stream(SL__STREAM_AUGMENT, (uint64_t)epoch | WINDOWS_OF), (uint64_t)i);
+  view->top = (int64_t)((r.v[0] * ((uint64_t)rows + 1)) >> 32);
+  view->left = (int64_t)((r.v[1] * ((uint64_t)columns + 1)) >> 32);
+}
 
 /* Draws the shift and the mirroring of sample i in an epoch. */
 static struct sl__view draw_view(const struct sl_loader_options *options, int64_t epoch,
@@ -98,11 +118,48 @@ static int64_t count_valid(const struct sl_dataset *set, const struct sl__rows *
   return count;
 }
 
-static void augment_rows(struct sl__batches *b, int64_t epoch, int64_t rows, float *x) {
+/* Reads the rows' samples, or some at a time if they are to be cropped. */
+static enum sl_status read_rows(struct sl__batches *b, int64_t epoch, int64_t rows,
+                                const struct sl__rows *to) {
   const struct sl_dataset *set = b->dataset;
+  if (!b->whole) return set->kind->fill(set, rows, b->samples, to);
+  for (int64_t first = 0; first < rows; first += b->whole_rows) {
+    int64_t count = rows - first < b->whole_rows ? rows - first : b->whole_rows;
+    size_t place = (size_t)first;
+    const struct sl__rows some = {b->whole, to->labels ? to->labels + place : NULL,
+                                  to->targets ? to->targets + place * set->target_size : NULL};
+    enum sl_status status = set->kind->fill(set, count, b->samples + first, &some);
+    if (status != SL_OK) return status;
+    for (int64_t row = first; row < first + count; row++) {
+      struct sl__view view = {0};
+      draw_window(b, epoch, b->samples[row], &view);
+      sl__crop(&set->info.sample, &view, &b->shape,
+               b->whole + (size_t)(row - first) * set->sample_size,
+               to->x + (size_t)row * b->row_size);
+    }
+  }
+  return SL_OK;
+}
+
+static enum sl_status change_colours(struct sl__batches *b, int64_t epoch, int64_t rows, float *x) {
+  const struct sl_dataset_info *info = &b->dataset->info;
+  if (!sl__colour_wanted(&b->options)) return SL_OK;
+  for (int64_t row = 0; row < rows; row++, x += b->row_size) {
+    const struct sl__colour colour = sl__colour_draw(&b->options, epoch, b->samples[row]);
+    float bad;
+    if (!sl__colour_change(info, &b->shape, &colour, x, &bad))
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "%s: sample %lld: has the value %g; colours can change where values are "
+                      "from 0 to 1 before they are normalised",
+                      info->name, (long long)b->samples[row], (double)bad);
+  }
+  return SL_OK;
+}
+
+static void augment_rows(struct sl__batches *b, int64_t epoch, int64_t rows, float *x) {
   for (int64_t row = 0; row < rows && b->plane; row++) {
     const struct sl__view view = draw_view(&b->options, epoch, b->samples[row]);
-    sl__augment(&set->info, &view, b->plane, x + (size_t)row * set->sample_size);
+    sl__augment(&b->dataset->info, &b->shape, &view, b->plane, x + (size_t)row * b->row_size);
   }
 }
 
@@ -113,13 +170,14 @@ static enum sl_status fill_rows(struct sl__batches *b, const struct place *place
   const struct sl_dataset *set = b->dataset;
   int64_t distinct = samples ? samples : 1, first = samples ? place->index * batch->batch : 0;
   for (int64_t row = 0; row < distinct; row++) b->samples[row] = sample_at(b, place, first + row);
-  enum sl_status status = set->kind->fill(set, distinct, b->samples, to);
+  enum sl_status status = read_rows(b, batch->epoch, distinct, to);
+  if (status == SL_OK) status = change_colours(b, batch->epoch, distinct, to->x);
   if (status != SL_OK) return status;
   augment_rows(b, batch->epoch, distinct, to->x);
   batch->valid = count_valid(set, to, samples);
   for (int64_t row = distinct; row < batch->batch; row++)
-    memcpy(to->x + (size_t)row * set->sample_size,
-           to->x + (size_t)(row - distinct) * set->sample_size, set->sample_size * sizeof *to->x);
+    memcpy(to->x + (size_t)row * b->row_size, to->x + (size_t)(row - distinct) * b->row_size,
+           b->row_size * sizeof *to->x);
   for (int64_t row = samples; row < batch->batch; row++) ignore_row(set, to, row);
   return SL_OK;
 }
@@ -217,18 +275,39 @@ static enum sl_status alloc_orders(struct sl__batches *b) {
   return b->batch_order ? SL_OK : SL_NO_MEMORY;
 }
 
+struct sl_shape sl__batches_shape(const struct sl_dataset_info *info,
+                                  const struct sl_loader_options *options) {
+  if (!options->crop_h) return info->sample;
+  return SL_SHAPE(info->sample.dim[0], options->crop_h, options->crop_w);
+}
+
+/* Scratch memory of the augmentation. */
+static enum sl_status alloc_scratch(struct sl__batches *b) {
+  const struct sl_loader_options *options = &b->options;
+  if (options->shift || options->flip) {
+    const int64_t *dim = b->shape.dim;
+    b->plane = sl__alloc((size_t)(dim[1] * dim[2]), sizeof *b->plane, "an augmented image");
+    if (!b->plane) return SL_NO_MEMORY;
+  }
+  if (!options->crop_h) return SL_OK;
+  b->whole_rows = WHOLE_VALUES / (int64_t)b->dataset->sample_size;
+  if (b->whole_rows < 1) b->whole_rows = 1;
+  if (b->whole_rows > options->batch) b->whole_rows = options->batch;
+  b->whole = sl__alloc((size_t)b->whole_rows * b->dataset->sample_size, sizeof *b->whole,
+                       "whole pictures");
+  return b->whole ? SL_OK : SL_NO_MEMORY;
+}
+
 enum sl_status sl__batches_begin(struct sl__batches *b) {
   const struct sl_loader_options *options = &b->options;
   b->order_epoch = -1;
   b->length = sl__batches_length(b);
+  b->shape = sl__batches_shape(&b->dataset->info, options);
+  b->row_size = (size_t)sl_shape_count(&b->shape);
   b->samples = sl__alloc((size_t)options->batch, sizeof *b->samples, "the samples of a batch");
   if (!b->samples) return SL_NO_MEMORY;
-  if (options->shift || options->flip) {
-    const int64_t *dim = b->dataset->info.sample.dim;
-    b->plane = sl__alloc((size_t)(dim[1] * dim[2]), sizeof *b->plane, "an augmented image");
-    if (!b->plane) return SL_NO_MEMORY;
-  }
-  return alloc_orders(b);
+  enum sl_status status = alloc_scratch(b);
+  return status == SL_OK ? alloc_orders(b) : status;
 }
 
 void sl__batches_end(struct sl__batches *b) {
@@ -237,4 +316,5 @@ void sl__batches_end(struct sl__batches *b) {
   free(b->batch_order);
   free(b->samples);
   free(b->plane);
+  free(b->whole);
 }

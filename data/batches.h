@@ -4,6 +4,7 @@
 #define SL_DATA_BATCHES_H
 
 #include "data/augment.h"
+#include "data/colour.h"
 #include "data/dataset.h"
 
 struct sl__batches {
@@ -16,8 +17,16 @@ struct sl__batches {
   uint32_t *batch_order; /* batches of all buckets */
   int64_t order_epoch;   /* -1: none yet */
   int64_t *samples;      /* [batch] of the batch that is being filled */
-  float *plane;          /* scratch of sl__augment; NULL without augmentation */
+  struct sl_shape shape; /* of a row: a sample, or the window of it */
+  size_t row_size;       /* values of a row */
+  float *plane;          /* scratch of sl__augment; NULL if nothing is shifted or mirrored */
+  float *whole;          /* [whole_rows, sample...] before they are cropped; NULL: they are not */
+  int64_t whole_rows;
 };
+
+/* The shape of a row. */
+struct sl_shape sl__batches_shape(const struct sl_dataset_info *info,
+                                  const struct sl_loader_options *options);
 
 /* Batches in an epoch; dataset and options must be set. */
 int64_t sl__batches_length(const struct sl__batches *batches);

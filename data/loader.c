@@ -140,7 +140,8 @@ static void end_threads(struct sl_loader *loader) {
 
 static enum sl_status check_augmentation(const struct sl_dataset_info *info,
                                          const struct sl_loader_options *options) {
-  const int64_t *dim = info->sample.dim;
+  const struct sl_shape shape = sl__batches_shape(info, options);
+  const int64_t *dim = shape.dim;
   if (!options->shift && !options->flip) return SL_OK;
   if (info->sample.ndim != 3)
     return sl__fail(SL_BAD_ARGUMENT, "%s: only images [C, H, W] can be shifted or flipped",
@@ -150,6 +151,22 @@ static enum sl_status check_augmentation(const struct sl_dataset_info *info,
                     "%s: a shift by %d pixels; give 0 or more, below the image's size", info->name,
                     options->shift);
   return SL_OK;
+}
+
+static enum sl_status check_crop(const struct sl_dataset_info *info,
+                                 const struct sl_loader_options *options) {
+  const int64_t *dim = info->sample.dim;
+  if (!options->crop_h && !options->crop_w && !options->crop_random) return SL_OK;
+  if (info->sample.ndim != 3)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: only images [C, H, W] can be cropped", info->name);
+  if (options->crop_h >= 1 && options->crop_h <= dim[1] && options->crop_w >= 1 &&
+      options->crop_w <= dim[2])
+    return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "%s: windows of %lld x %lld; give 1 or more, at most the image's size, %lld x "
+                  "%lld",
+                  info->name, (long long)options->crop_h, (long long)options->crop_w,
+                  (long long)dim[1], (long long)dim[2]);
 }
 
 /* Number of samples that the parts share: each part must have one. */
@@ -207,7 +224,9 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
                     "%s: %lld samples do not fill %lld rows; take a smaller batch or fewer steps",
                     info->name, (long long)info->count,
                     (long long)(options->batch * options->num_parts));
-  return check_augmentation(info, options);
+  enum sl_status status = check_crop(info, options);
+  if (status == SL_OK) status = sl__colour_check(info, options);
+  return status == SL_OK ? check_augmentation(info, options) : status;
 }
 
 /* An allocation larger than the machine's memory may succeed here and fail when slots are filled.
@@ -229,7 +248,7 @@ static enum sl_status alloc_slots(struct sl_loader *loader) {
   size_t rows = (size_t)loader->batches.options.batch,
          count = (size_t)loader->batches.options.slots;
   const struct sl_dataset *set = loader->batches.dataset;
-  size_t row_bytes = set->sample_size * sizeof(float);
+  size_t row_bytes = (size_t)sl_shape_count(&loader->batches.shape) * sizeof(float);
   size_t answer_bytes = set->label_count * sizeof(int32_t) + set->target_size * sizeof(float);
   enum sl_status status =
       check_memory(loader, (double)count * (double)rows * (double)(row_bytes + answer_bytes));
@@ -262,6 +281,7 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   pthread_cond_init(&l->filled, NULL);
   SL__TRY(check_options(&dataset->info, &l->batches.options));
   l->batches.length = sl__batches_length(&l->batches);
+  l->batches.shape = sl__batches_shape(&dataset->info, &l->batches.options);
   SL__TRY(alloc_slots(l));
   SL__TRY(start_threads(l));
   *loader = l;
@@ -287,6 +307,11 @@ void sl_loader_free(struct sl_loader *loader) {
 const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader) {
   SL__NEEDS_OR(NULL, loader);
   return loader->batches.dataset;
+}
+
+const struct sl_shape *sl_loader_sample(const struct sl_loader *loader) {
+  SL__NEEDS_OR(NULL, loader);
+  return &loader->batches.shape;
 }
 
 const struct sl_loader_options *sl_loader_settings(const struct sl_loader *loader) {

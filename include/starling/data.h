@@ -297,6 +297,18 @@ struct sl_loader_options {
   int slots;          /**< batches in memory at once, at least 2; 0 means 4, or readers + 2, and up
                          to 16 of small batches, 4 MB together */
   int readers;        /**< threads that fill batches, 1 to 256; 0 means 1. They change no value. */
+  /** Images are larger than what the model sees: a batch has a window [C, crop_h, crop_w] of each,
+   * the one in the middle, or (crop_random) augmentation: one at random. 0: the whole image.
+   * sl_loader_sample is the shape of a window. Shifts and mirroring are of windows. */
+  int64_t crop_h, crop_w;
+  bool crop_random;
+  /** Augmentation of the colours of pictures whose values are from 0 to 1 before they are
+   * normalised, of 1 channel (grey) or 3 (red, green, blue), by the formulas of torchvision's
+   * ColorJitter, in a random order: factors of brightness, of contrast (about the mean of the
+   * picture's grey) and of saturation (about the pixel's grey), each drawn from max(0, 1 -
+   * strength) to 1 + strength; and a turn of the hue, from -hue to hue of its circle. 0: none;
+   * strengths to 10, hue to 0.5. Grey has neither saturation nor hue. */
+  float brightness, contrast, saturation, hue;
 };
 
 /** One batch. The last of an epoch may be short: then samples repeat from its first one, with the
@@ -311,7 +323,7 @@ struct sl_loader_options {
 #define SL_IGNORE (-1)
 
 struct sl_batch {
-  const float *x;        /**< [batch, sample...]; NULL if the samples are tokens */
+  const float *x;        /**< [batch, sl_loader_sample...]; NULL if the samples are tokens */
   const int32_t *tokens; /**< [batch, T], or NULL; T = info.sample.dim[0] whatever steps is */
   const int32_t *labels; /**< [batch], or [batch, T]; NULL if the set has targets */
   const float *targets;  /**< [batch, target...]; NULL if the set has labels */
@@ -328,13 +340,18 @@ struct sl_batch {
 };
 
 /** \return SL_BAD_ARGUMENT for a batch that is not positive, a part without samples (of sentences:
- * more parts than samples in the fullest bucket), or sentences to be contiguous. */
+ * more parts than samples in the fullest bucket), sentences to be contiguous, and augmentation that
+ * the samples do not allow. A value that is not from 0 to 1 where colours are to change ends the
+ * batch with SL_BAD_ARGUMENT. */
 SL_API enum sl_status sl_loader_new(const struct sl_dataset *dataset,
                                     const struct sl_loader_options *options,
                                     struct sl_loader **loader);
 
 SL_API const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader);
 SL_API int64_t sl_loader_batch(const struct sl_loader *loader);
+
+/** The shape of a sample in the batches: info.sample, or the window of it. */
+SL_API const struct sl_shape *sl_loader_sample(const struct sl_loader *loader);
 
 /** The options in force, defaults filled in. */
 SL_API const struct sl_loader_options *sl_loader_settings(const struct sl_loader *loader);

@@ -7,8 +7,7 @@
 #include "core/runtime/wait.h"
 
 static struct sl_shape batch_shape(const struct sl_loader *loader) {
-  const struct sl_shape *sample = &sl_dataset_info(sl_loader_dataset(loader))->sample;
-  return sl__with_rows(sl_loader_batch(loader), sample);
+  return sl__with_rows(sl_loader_batch(loader), sl_loader_sample(loader));
 }
 
 /* A tensor over the loader's memory, cut into slices for good. */

@@ -52,6 +52,14 @@ static void order_text(const struct sl_loader *loader, char *text, size_t size) 
            "seed %" PRIu64 ", shuffle %d, contiguous %d, shift %d, flip %d, samples %" PRId64
            ", buckets %d",
            o->seed, o->shuffle, o->contiguous, o->shift, o->flip, info->count, info->bucket_count);
+  /* only if there are some: older files, which have none, do not have them */
+  size_t used = strlen(text);
+  if (o->crop_random)
+    used += (size_t)snprintf(text + used, size - used, ", crop %" PRId64 "x%" PRId64, o->crop_h,
+                             o->crop_w);
+  if (o->brightness > 0 || o->contrast > 0 || o->saturation > 0 || o->hue > 0)
+    snprintf(text + used, size - used, ", colours %g %g %g %g", (double)o->brightness,
+             (double)o->contrast, (double)o->saturation, (double)o->hue);
 }
 
 void sl__manifest_fill(const struct sl_trainer *t, struct sl__manifest *m) {

@@ -64,9 +64,9 @@ static enum sl_status check_loss(struct sl_trainer *t, const struct sl_dataset_i
 static enum sl_status check_sample(struct sl_trainer *t, const struct sl_loader *loader) {
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   char have[96], want[96];
-  if (!sl_shape_equal(&info->sample, &t->model->sample))
+  if (!sl_shape_equal(sl_loader_sample(loader), &t->model->sample))
     return sl__fail(SL_BAD_SHAPE, "%s has samples %s, but the model takes %s", info->name,
-                    sl_shape_text(&info->sample, have, sizeof have),
+                    sl_shape_text(sl_loader_sample(loader), have, sizeof have),
                     sl_shape_text(&t->model->sample, want, sizeof want));
   if (info->tokens != t->model->takes_tokens)
     return sl__fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,

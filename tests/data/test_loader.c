@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "data/augment.h"
+#include "data/colour.h"
 #include "data/dataset.h"
 #include "tests/common/files.h"
 
@@ -200,8 +201,7 @@ static uint64_t hash_epochs(struct sl_loader *loader, int64_t epochs) {
   uint64_t hash = 14695981039346656037u;
   for (int64_t i = 0; i < epochs * sl_loader_length(loader); i++) {
     struct sl_batch batch = next(loader);
-    const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
-    int64_t values = batch.batch * sl_shape_count(&info->sample);
+    int64_t values = batch.batch * sl_shape_count(sl_loader_sample(loader));
     for (int64_t v = 0; v < values; v++) {
       uint32_t bits;
       assert_true(isfinite(batch.x[v]));
@@ -215,11 +215,17 @@ static uint64_t hash_epochs(struct sl_loader *loader, int64_t epochs) {
   return hash;
 }
 
-static void test_same_numbers(void **state) {
-  (void)state;
-  struct sl_dataset *set = numbered();
-  struct sl_loader_options options = {
-      .batch = 8, .seed = 1, .shuffle = true, .shift = 2, .flip = true};
+/* The same images with one channel, which have colours that can change. */
+static struct sl_dataset *grey(const struct sl_dataset *like) {
+  const struct sl__byte_set *bytes = sl__as_byte_set(like);
+  struct sl_dataset *set;
+  OK(sl_dataset_new("grey", &SL_SHAPE(1, SIDE, 2 * SIDE), COUNT, 10, bytes->samples, bytes->labels,
+                    NULL, NULL, &set));
+  return set;
+}
+
+/* Whatever the slots and the readers; another seed gives others. */
+static void check_same_numbers(const struct sl_dataset *set, struct sl_loader_options options) {
   uint64_t hashes[8];
   static const int slots[] = {0, 2, 3, 4, 17, 0, 0, 2}, readers[] = {0, 1, 1, 1, 1, 2, 7, 5};
   for (size_t i = 0; i < 8; i++) {
@@ -234,6 +240,22 @@ static void test_same_numbers(void **state) {
   struct sl_loader *loader = loader_of(set, options);
   assert_true(hash_epochs(loader, 4) != hashes[0]);
   sl_loader_free(loader);
+}
+
+static void test_same_numbers(void **state) {
+  (void)state;
+  struct sl_dataset *set = numbered(), *greys = grey(set);
+  struct sl_loader_options options = {
+      .batch = 8, .seed = 1, .shuffle = true, .shift = 2, .flip = true};
+  check_same_numbers(set, options);
+  options.crop_h = options.crop_w = 3;
+  options.crop_random = true;
+  check_same_numbers(set, options);
+  options.brightness = 0.5f;
+  options.contrast = 0.5f;
+  check_same_numbers(greys, options);
+  check_same_numbers(greys, (struct sl_loader_options){.batch = 7, .seed = 1, .contrast = 1});
+  sl_dataset_free(greys);
   sl_dataset_free(set);
 }
 
@@ -262,7 +284,7 @@ static void test_views(void **state) {
   for (int v = 0; v < 18; v++) {
     struct sl__view view = {.dy = v / 3 % 3 - 1, .dx = v % 3 - 1, .mirror = v / 9};
     OK(sl_dataset_get(set, 5, row, &label));
-    sl__augment(sl_dataset_info(set), &view, plane, row);
+    sl__augment(sl_dataset_info(set), &sl_dataset_info(set)->sample, &view, plane, row);
     assert_true(shows(set, 5, view.dy, view.dx, view.mirror, row));
   }
   sl_dataset_free(set);
@@ -303,6 +325,232 @@ static void test_augmentation(void **state) {
   assert_true(changed > 410); /* from epoch to epoch: 451 of 477 expected, deviation 5 */
   sl_loader_free(loader);
   sl_loader_free(whole);
+  sl_dataset_free(set);
+}
+
+/* ---- windows ---- */
+
+enum { CROP_H = 3, CROP_W = 2 };
+
+/* Is the row the window at (top, left) of sample i? */
+static bool is_window(const struct sl_dataset *set, int64_t i, int top, int left,
+                      const float *row) {
+  const uint8_t *sample = sl__as_byte_set(set)->samples + (size_t)i * SIZE;
+  for (int c = 0; c < 2; c++)
+    for (int y = 0; y < CROP_H; y++)
+      for (int x = 0; x < CROP_W; x++) {
+        int byte = sample[(c * SIDE + top + y) * SIDE + left + x];
+        if (row[(c * CROP_H + y) * CROP_W + x] != (float)byte / 255.0f) return false;
+      }
+  return true;
+}
+
+/* Random windows, all of them, another one in each epoch, the same one in any batch; without
+ * crop_random the one in the middle. */
+static void test_windows(void **state) {
+  (void)state;
+  enum { DOWN = SIDE - CROP_H + 1, RIGHT = SIDE - CROP_W + 1, WINDOW = 2 * CROP_H * CROP_W };
+  struct sl_dataset *set = numbered();
+  struct sl_loader_options options = {
+      .batch = 50, .seed = 3, .crop_h = CROP_H, .crop_w = CROP_W, .crop_random = true};
+  struct sl_loader *loader = loader_of(set, options);
+  options.batch = 1;
+  struct sl_loader *single = loader_of(set, options);
+  options.crop_random = false;
+  struct sl_loader *middle = loader_of(set, options);
+  int seen[DOWN][RIGHT] = {{0}}, last[COUNT] = {0}, changed = 0;
+  assert_true(sl_shape_equal(sl_loader_sample(loader), &SL_SHAPE(2, CROP_H, CROP_W)));
+  for (int64_t n = 0; n < 10 * COUNT; n++) {
+    static struct sl_batch batch;
+    int64_t i = n % COUNT, row = i % 50;
+    if (row == 0) batch = next(loader);
+    struct sl_batch one = next(single), centred = next(middle);
+    assert_memory_equal(one.x, batch.x + row * WINDOW, WINDOW * sizeof(float));
+    assert_true(is_window(set, i, (SIDE - CROP_H) / 2, (SIDE - CROP_W) / 2, centred.x));
+    for (int at = 0; at < DOWN * RIGHT; at++)
+      if (is_window(set, i, at / RIGHT, at % RIGHT, one.x)) {
+        seen[at / RIGHT][at % RIGHT]++;
+        changed += at != last[i];
+        last[i] = at;
+      }
+    for (int64_t k = COUNT % 50; i == COUNT - 1 && k < 50; k++) { /* repeated at the end */
+      assert_memory_equal(batch.x + k * WINDOW, batch.x + k % (COUNT % 50) * WINDOW,
+                          WINDOW * sizeof(float));
+      assert_int_equal(batch.labels[k], SL_IGNORE);
+    }
+    if (row == 49 || i == COUNT - 1) sl_loader_recycle(loader, batch.slot);
+    sl_loader_recycle(single, one.slot);
+    sl_loader_recycle(middle, centred.slot);
+  }
+  for (int at = 0; at < DOWN * RIGHT; at++) /* 88 expected, deviation 8.6 */
+    assert_true(abs(seen[at / RIGHT][at % RIGHT] - 88) < 35);
+  assert_true(changed > 380); /* 442 expected */
+  sl_loader_free(middle);
+  sl_loader_free(single);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+/* ---- colours: against the formulas in double precision ---- */
+
+enum { PIXELS = 12 };
+typedef double picture[3][PIXELS];
+
+static double held(double value) { return fmin(fmax(value, 0), 1); }
+static double grey_of(const double rgb[3]) {
+  return 0.2989 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2];
+}
+
+/* rgb mixed with a grey */
+static void mix(double rgb[3], double factor, double grey_value) {
+  for (int c = 0; c < 3; c++) rgb[c] = held(factor * rgb[c] + (1 - factor) * grey_value);
+}
+
+/* By the corners of the hexagon: the hue moves along red, yellow, green, cyan, blue, magenta. */
+static void turn_hue(double rgb[3], double turn) {
+  static const int corner[7][3] = {{1, 0, 0}, {1, 1, 0}, {0, 1, 0}, {0, 1, 1},
+                                   {0, 0, 1}, {1, 0, 1}, {1, 0, 0}};
+  double most = fmax(rgb[0], fmax(rgb[1], rgb[2])), least = fmin(rgb[0], fmin(rgb[1], rgb[2]));
+  double unit[3], angle = -1;
+  if (most == least) return;
+  for (int c = 0; c < 3; c++) unit[c] = (rgb[c] - least) / (most - least);
+  for (int side = 0; side < 6 && angle < 0; side++)
+    for (int c = 0; c < 3; c++) { /* the channel that changes along this side */
+      bool here = corner[side][c] != corner[side + 1][c];
+      int other = (c + 1) % 3, third = (c + 2) % 3;
+      if (here && fabs(unit[other] - corner[side][other]) < 1e-12 &&
+          fabs(unit[third] - corner[side][third]) < 1e-12)
+        angle = side + fabs(unit[c] - corner[side][c]);
+    }
+  assert_true(angle >= 0);
+  angle = fmod(angle + 6 * turn + 6, 6);
+  int side = (int)angle;
+  for (int c = 0; c < 3; c++) {
+    double value = corner[side][c] + (angle - side) * (corner[side + 1][c] - corner[side][c]);
+    rgb[c] = least + (most - least) * value;
+  }
+}
+
+static void change(picture p, int which, const struct sl__colour *colour) {
+  double mean = 0;
+  for (int i = 0; i < PIXELS; i++) mean += grey_of((double[]){p[0][i], p[1][i], p[2][i]}) / PIXELS;
+  for (int i = 0; i < PIXELS; i++) {
+    double rgb[3] = {p[0][i], p[1][i], p[2][i]};
+    if (which == 0) mix(rgb, (double)colour->brightness, 0);
+    if (which == 1) mix(rgb, (double)colour->contrast, mean);
+    if (which == 2) mix(rgb, (double)colour->saturation, grey_of(rgb));
+    if (which == 3) turn_hue(rgb, (double)colour->hue);
+    for (int c = 0; c < 3; c++) p[c][i] = rgb[c];
+  }
+}
+
+/* A picture of random bytes, with pixels that are grey, black, white and pure. */
+static struct sl_dataset *coloured(void) {
+  static uint8_t bytes[COUNT][3][PIXELS];
+  static int32_t labels[COUNT];
+  static const uint8_t pure[5][3] = {
+      {0, 0, 0}, {255, 255, 255}, {90, 90, 90}, {255, 0, 0}, {0, 200, 200}};
+  const float mean[3] = {0.5f, 0.4f, 0.3f}, deviation[3] = {0.25f, 0.5f, 2};
+  struct sl_dataset *set;
+  for (int n = 0; n < COUNT * 3 * PIXELS; n++)
+    (&bytes[0][0][0])[n] = (uint8_t)(n * 2654435761u >> 13);
+  for (int n = 0; n < COUNT * 5; n++)
+    for (int c = 0; c < 3; c++) bytes[n / 5][c][n % 5] = pure[n % 5][c];
+  OK(sl_dataset_new("coloured", &SL_SHAPE(3, 3, 4), COUNT, 1, &bytes[0][0][0], labels, mean,
+                    deviation, &set));
+  return set;
+}
+
+/* Sample i with colours changed as `colour` says, against the reference. */
+static void check_colours(const struct sl_dataset *set, int64_t i, const struct sl__colour *colour,
+                          const float *row) {
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  picture p;
+  for (int k = 0; k < 3 * PIXELS; k++)
+    p[k / PIXELS][k % PIXELS] = sl__as_byte_set(set)->samples[i * 3 * PIXELS + k] / 255.0;
+  for (int k = 0; k < 4; k++) change(p, colour->order[k], colour);
+  for (int k = 0; k < 3 * PIXELS; k++) {
+    double value = (double)row[k] * (double)info->deviation[k / PIXELS];
+    assert_true(fabs(value + (double)info->mean[k / PIXELS] - p[k / PIXELS][k % PIXELS]) < 4e-6);
+  }
+}
+
+static void test_colour_changes(void **state) {
+  (void)state;
+  static const struct sl__colour colours[] = {
+      {1.5f, 1, 1, 0, {0, 1, 2, 3}},          {0, 1, 1, 0, {0, 1, 2, 3}},
+      {1, 1.7f, 1, 0, {0, 1, 2, 3}},          {1, 0.2f, 1, 0, {0, 1, 2, 3}},
+      {1, 1, 1.9f, 0, {0, 1, 2, 3}},          {1, 1, 0, 0, {0, 1, 2, 3}},
+      {1, 1, 1, 0.31f, {0, 1, 2, 3}},         {1, 1, 1, -0.5f, {0, 1, 2, 3}},
+      {1.2f, 0.6f, 1.4f, 0.1f, {3, 1, 0, 2}}, {0.8f, 1.6f, 0.4f, -0.2f, {2, 0, 3, 1}}};
+  struct sl_dataset *set = coloured();
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  float row[3 * PIXELS], bad;
+  int32_t label;
+  for (size_t k = 0; k < sizeof colours / sizeof *colours; k++)
+    for (int64_t i = 0; i < COUNT; i++) {
+      OK(sl_dataset_get(set, i, row, &label));
+      assert_true(sl__colour_change(info, &info->sample, &colours[k], row, &bad));
+      check_colours(set, i, &colours[k], row);
+    }
+  sl_dataset_free(set);
+}
+
+/* Factors lie within their limits and fill them; all orders come; each epoch has its own; batches
+ * have what was drawn. */
+static void test_drawn_colours(void **state) {
+  (void)state;
+  struct sl_dataset *set = coloured();
+  const struct sl_loader_options options = {.batch = COUNT,
+                                            .seed = 4,
+                                            .brightness = 0.4f,
+                                            .contrast = 2,
+                                            .saturation = 0.1f,
+                                            .hue = 0.2f};
+  const float least[4] = {0.6f, 0, 0.9f, -0.2f}, most[4] = {1.4f, 3, 1.1f, 0.2f};
+  struct sl_loader *loader = loader_of(set, options);
+  int tenths[4][10] = {{0}}, orders[256] = {0}, kinds = 0, again = 0;
+  for (int64_t epoch = 0; epoch < 10; epoch++) {
+    struct sl_batch batch = next(loader);
+    for (int64_t i = 0; i < COUNT; i++) {
+      struct sl__colour drawn = sl__colour_draw(&options, epoch, i);
+      struct sl__colour before = sl__colour_draw(&options, epoch + 1, i);
+      const float values[4] = {drawn.brightness, drawn.contrast, drawn.saturation, drawn.hue};
+      for (int k = 0; k < 4; k++) {
+        assert_true(values[k] >= least[k] - 1e-6f && values[k] < most[k] + 1e-6f);
+        int tenth = (int)(10 * (values[k] - least[k]) / (most[k] - least[k]));
+        tenths[k][tenth > 9 ? 9 : tenth]++;
+      }
+      orders[drawn.order[0] << 6 | drawn.order[1] << 4 | drawn.order[2] << 2 | drawn.order[3]]++;
+      again += !memcmp(&drawn.brightness, &before.brightness, sizeof drawn.brightness);
+      check_colours(set, i, &drawn, batch.x + i * 3 * PIXELS);
+    }
+    sl_loader_recycle(loader, batch.slot);
+  }
+  for (int k = 0; k < 40; k++) assert_true(abs((&tenths[0][0])[k] - 53) < 32); /* deviation 7 */
+  for (int k = 0; k < 256; k++) kinds += orders[k] > 5;                        /* 22 expected */
+  assert_int_equal(kinds, 24);
+  assert_int_equal(again, 0);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+/* Values that are no picture's end the batch, and say which sample has them. */
+static void test_colours_of_no_picture(void **state) {
+  (void)state;
+  float x[4][4] = {{0, 1, 0.5f, 0.25f}, {0}, {0, 0, 37, 0}, {0}};
+  const int32_t labels[4] = {0};
+  struct sl_dataset *set;
+  struct sl_batch batch;
+  OK(sl_dataset_floats(
+      &(struct sl_dataset_options){
+          .name = "field", .sample = SL_SHAPE(1, 2, 2), .count = 4, .classes = 1},
+      &x[0][0], NULL, labels, true, &set));
+  struct sl_loader *loader =
+      loader_of(set, (struct sl_loader_options){.batch = 2, .brightness = 0.1f});
+  sl_loader_recycle(loader, next(loader).slot);
+  FAILS(sl_loader_next(loader, &batch), SL_BAD_ARGUMENT, "field: sample 2: has the value 37");
+  sl_loader_free(loader);
   sl_dataset_free(set);
 }
 
@@ -434,6 +682,16 @@ static void test_bad_options(void **state) {
       {{.batch = 1, .readers = 257}, SL_BAD_ARGUMENT, "257 readers; give 1 to 256"},
       {{.batch = 1, .shift = -1}, SL_BAD_ARGUMENT, "shift by -1"},
       {{.batch = 1, .shift = SIDE}, SL_BAD_ARGUMENT, "shift by 4"},
+      {{.batch = 1, .crop_h = 3}, SL_BAD_ARGUMENT, "windows of 3 x 0"},
+      {{.batch = 1, .crop_h = 3, .crop_w = SIDE + 1}, SL_BAD_ARGUMENT, "windows of 3 x 5"},
+      {{.batch = 1, .crop_h = -1, .crop_w = 1}, SL_BAD_ARGUMENT, "windows of -1 x 1"},
+      {{.batch = 1, .crop_random = true}, SL_BAD_ARGUMENT, "windows of 0 x 0"},
+      {{.batch = 1, .crop_h = 3, .crop_w = 2, .shift = 2}, SL_BAD_ARGUMENT, "shift by 2"},
+      {{.batch = 1, .brightness = -1}, SL_BAD_ARGUMENT, "brightness changes by -1; give 0 to 10"},
+      {{.batch = 1, .contrast = NAN}, SL_BAD_ARGUMENT, "contrast changes by nan"},
+      {{.batch = 1, .saturation = 11}, SL_BAD_ARGUMENT, "saturation changes by 11"},
+      {{.batch = 1, .hue = 0.6f}, SL_BAD_ARGUMENT, "hue changes by 0.6; give 0 to 0.5"},
+      {{.batch = 1, .hue = 0.1f}, SL_BAD_ARGUMENT, "1 or 3 channels"}, /* these have 2 */
       {{.batch = 1, .num_parts = -1}, SL_BAD_ARGUMENT, "no part 0 of -1"},
       {{.batch = 1, .part_index = 1}, SL_BAD_ARGUMENT, "no part 1 of 1"},
       {{.batch = 1, .part_index = -1, .num_parts = 2}, SL_BAD_ARGUMENT, "no part -1"},
@@ -449,6 +707,11 @@ static void test_bad_options(void **state) {
                    SL_OK);
   FAILS(sl_loader_new(vectors, &(struct sl_loader_options){.batch = 1, .flip = true}, &loader),
         SL_BAD_ARGUMENT, "only images");
+  FAILS(sl_loader_new(vectors, &(struct sl_loader_options){.batch = 1, .crop_h = 1, .crop_w = 1},
+                      &loader),
+        SL_BAD_ARGUMENT, "only images [C, H, W] can be cropped");
+  FAILS(sl_loader_new(vectors, &(struct sl_loader_options){.batch = 1, .contrast = 1}, &loader),
+        SL_BAD_ARGUMENT, "only pictures");
   sl_loader_free(loader_of(vectors, (struct sl_loader_options){.batch = 1}));
   sl_dataset_free(vectors);
   sl_dataset_free(set);
@@ -457,7 +720,8 @@ static void test_bad_options(void **state) {
 static const struct sl_dataset *shared;
 static enum sl_status make_loader(void) {
   struct sl_loader *loader;
-  const struct sl_loader_options options = {.batch = 4, .shuffle = true, .readers = 3};
+  const struct sl_loader_options options = {
+      .batch = 4, .shuffle = true, .flip = true, .crop_h = 2, .crop_w = 2, .readers = 3};
   enum sl_status status = sl_loader_new(shared, &options, &loader);
   if (status == SL_OK) sl_loader_free(loader);
   return status;
@@ -481,6 +745,10 @@ int main(void) {
       cmocka_unit_test(test_same_numbers),
       cmocka_unit_test(test_views),
       cmocka_unit_test(test_augmentation),
+      cmocka_unit_test(test_windows),
+      cmocka_unit_test(test_colour_changes),
+      cmocka_unit_test(test_drawn_colours),
+      cmocka_unit_test(test_colours_of_no_picture),
       cmocka_unit_test(test_seek),
       cmocka_unit_test(test_seek_batch),
       cmocka_unit_test(test_slots),

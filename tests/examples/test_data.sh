@@ -85,6 +85,40 @@ train $photos --log "$work/one.jsonl" && train $photos --readers 4 --log "$work/
   [ "$(losses "$work/one.jsonl" | wc -l)" = 15 ] &&
   [ "$(losses "$work/one.jsonl")" = "$(losses "$work/four.jsonl")" ]
 verdict $? "four threads read what one does: the same losses"
+# ---- pictures, augmented ----
+augmented="$photos --crop 3x2 --augment=flip,shift=1,colour=0.3,hue=0.1"
+# shellcheck disable=SC2086
+train $augmented --log "$work/one.jsonl" --checkpoint "$work/folder" --save "$work/crop.json" &&
+  train $augmented --readers 3 --log "$work/three.jsonl" &&
+  [ "$(losses "$work/one.jsonl" | wc -l)" = 15 ] &&
+  [ "$(losses "$work/one.jsonl")" = "$(losses "$work/three.jsonl")" ]
+verdict $? "windows, mirrored, shifted and with other colours: the same with three readers"
+tr -d ' \n' <"$work/crop.json" | grep -q '\[1,3,2\]'
+verdict $? "the model takes windows"
+grep -qa 'shift 1, flip 1, samples 18, buckets 0, crop 3x2, colours 0.3 0.3 0.3 0.1' \
+  "$work"/folder/checkpoint-*.safetensors &&
+  head -n 1 "$work/one.jsonl" | grep '"crop": "3x2"' |
+  grep -q '"augment": "flip,shift=1,colour=0.3,hue=0.1"'
+verdict $? "log and checkpoint say how"
+# shellcheck disable=SC2086
+train $photos --crop 3x2 --log "$work/random.jsonl" &&
+  train $photos --crop 3x2 --no-augment --log "$work/middle.jsonl" &&
+  train $photos --crop 4x4 --log "$work/whole.jsonl" && train $photos --log "$work/plain.jsonl" &&
+  [ "$(losses "$work/random.jsonl")" != "$(losses "$work/middle.jsonl")" ] &&
+  [ "$(losses "$work/whole.jsonl")" = "$(losses "$work/plain.jsonl")" ]
+verdict $? "windows are random unless --no-augment is given"
+# shellcheck disable=SC2086
+{
+  refused 2 "at most as large" "$mlp" $photos --crop 5x4
+  refused 2 "must be like 224x224" "$mlp" $photos --crop 5
+  refused 2 "only pictures" "$mlp" --quiet --data friedman --augment=hue=0.1
+  refused 2 "only images" "$mlp" --quiet --data friedman --augment
+  refused 2 "samples \[10\]" "$mlp" --quiet --data friedman --crop 2x2
+  refused 2 "--crop: a text has no such thing" "$lm" --quiet --steps 1 --crop 2x2
+}
+for list in '' flip=1 hue hue=0.6 shift=0 shift=1.5 blur=1 flip,,shift; do
+  refused 2 "--augment '$list'" "$mlp" --quiet "--augment=$list"
+done
 refused 1 "give the size" "$mlp" --quiet --data "$work/photos" --batch 4
 echo "P2 2 2 255 1" >"$work/photos/dark/bad.pgm"
 refused 1 "dark/bad.pgm: cut short" "$mlp" --quiet --data "$work/photos" --size 4x4 --batch 4 \

@@ -167,6 +167,7 @@ static void images_go_on_to_the_bit(void **state) {
       {MLP, .optimizer = plain},
       {MLP, .optimizer = adam, .options = {.big_shard = 1000, .replicas = 3}},
       {MLP, .optimizer = adam, .data = {.shift = 2}}, /* augmented, and in the files' order */
+      {MLP, .optimizer = plain, .data = {.contrast = 0.5f, .brightness = 0.2f}},
       {LENET, .optimizer = momentum, .options = {.big_shard = 100, .kvstore = SL_KVSTORE_DEVICE}},
       {LENET, .optimizer = adamw, .options = {.microbatches = 2, .replicas = 2}}};
   for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) go_on_to_the_bit(&setups[i]);
@@ -493,6 +494,13 @@ static void other_trainings_are_refused(void **state) {
   other = s;
   other.data.flip = true;
   assert_refused(&other, "other", SL_BAD_ARGUMENT, "the loader has (seed 5, shuffle 1");
+  other = s;
+  other.data.contrast = 0.25f;
+  assert_refused(&other, "other", SL_BAD_ARGUMENT, "buckets 0, colours 0 0.25 0 0)");
+  other = s;
+  other.data.crop_h = other.data.crop_w = 28; /* the whole picture, but drawn */
+  other.data.crop_random = true;
+  assert_refused(&other, "other", SL_BAD_ARGUMENT, "buckets 0, crop 28x28)");
   other = s;
   OK(sl_open(&(struct sl_context_options){.seed = 8}, &other.context));
   assert_refused(&other, "other", SL_BAD_ARGUMENT, "with seed 7, this run has 8");

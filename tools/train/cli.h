@@ -9,11 +9,24 @@
 
 enum { CLI_MOST_OWN = 32 }; /* options of one program */
 
+enum { SHIFT_USUAL = -1 }; /* pixels that suit the data */
+
+/* --augment=LIST */
+struct augmentation {
+  const char *text; /* the list; NULL: what is usual for the data */
+  int shift;        /* pixels; 0: none */
+  bool flip;
+  double brightness, contrast, saturation, hue; /* strengths; 0: none */
+};
+
 struct cli {
   /* data */
   const char *data; /* a folder, a text file, "digits" or "grammar" */
   int64_t batch;
   bool shuffle, augment;
+  struct augmentation augmentation; /* if there is one */
+  bool whole;                       /* --no-augment: windows of --crop are not random */
+  int64_t crop_h, crop_w;           /* 0: not cropped */
   const char *target, *inputs, *ignore, *validation; /* of sl_reader_options; NULL: not given */
   enum sl_missing missing;
   int64_t height, width;

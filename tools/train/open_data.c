@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/train/augmentation.h"
 #include "tools/train/failure.h"
 #include "tools/train/open.h"
 #include "tools/train/ranks.h"
@@ -14,17 +15,18 @@ static enum sl_status open_loader(const struct session *session, const struct sl
                                   bool train, struct sl_loader **loader) {
   const struct cli *cli = &session->cli;
   const struct sl_dataset_info *info = sl_dataset_info(set);
-  bool colour = info->sample.ndim == 3 && info->sample.dim[0] == 3;
-  struct sl_loader_options options = {
-      .batch = cli->batch, .seed = cli->seed, .readers = cli->readers};
+  struct sl_loader_options options = {.batch = cli->batch,
+                                      .seed = cli->seed,
+                                      .readers = cli->readers,
+                                      .crop_h = cli->crop_h,
+                                      .crop_w = cli->crop_w};
   /* out of step, rank 0 evaluates alone */
   if (session->context && (train || !ranks_are_async(cli)))
     ranks_part(session->context, cli, session->model, &options);
   options.contiguous = session_is_one_text(info);
   if (train && !options.contiguous) {
     options.shuffle = cli->shuffle;
-    options.shift = !cli->augment ? 0 : colour ? 4 : 2;
-    options.flip = cli->augment && colour; /* a mirrored digit is not a digit */
+    augmentation_set(cli, info, &options);
   }
   return sl_loader_new(set, &options, loader);
 }
@@ -166,13 +168,27 @@ static const char *data_option(const struct cli *cli) {
   const struct {
     bool given;
     const char *name;
-  } options[] = {{cli->target, "target"},         {cli->inputs, "inputs"},
-                 {cli->ignore, "ignore"},         {cli->missing, "missing"},
-                 {cli->validation, "validation"}, {cli->height, "size"},
-                 {cli->skip_bad, "skip-bad"},     {cli->raw, "no-normalize"}};
+  } options[] = {
+      {cli->target, "target"},   {cli->inputs, "inputs"},         {cli->ignore, "ignore"},
+      {cli->missing, "missing"}, {cli->validation, "validation"}, {cli->height, "size"},
+      {cli->crop_h, "crop"},     {cli->skip_bad, "skip-bad"},     {cli->raw, "no-normalize"}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
     if (options[i].given) return options[i].name;
   return NULL;
+}
+
+static int check_crop(struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  const int64_t *dim = info->sample.dim;
+  char have[96];
+  if (!cli->crop_h || (info->sample.ndim == 3 && cli->crop_h <= dim[1] && cli->crop_w <= dim[2]))
+    return EXIT_DONE;
+  return session_fail(session, EXIT_USAGE,
+                      "--crop %lldx%lld: %s has samples %s; windows are at most as large as "
+                      "pictures [C, H, W]",
+                      (long long)cli->crop_h, (long long)cli->crop_w, info->name,
+                      sl_shape_text(&info->sample, have, sizeof have));
 }
 
 /* Options that do not suit the kind of data or the program's schedule are refused, not ignored. */
@@ -187,7 +203,8 @@ int session_check_data(struct session *session) {
   if (program->half_life && *program->half_life && strncmp(cli->lr_schedule, "constant", 8) != 0)
     return session_fail(session, EXIT_USAGE,
                         "--half-life and --lr-schedule %s: give one of the two", cli->lr_schedule);
-  return choose_loss(session);
+  int code = check_crop(session);
+  return code == EXIT_DONE ? choose_loss(session) : code;
 }
 
 /* How long: --steps, --epochs, the shorter of both, or the program's default. */

@@ -106,14 +106,22 @@ static enum sl_status set_layers(struct session *session) {
   return status;
 }
 
+/* The shape of the model's inputs. */
+static struct sl_shape seen_sample(const struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct sl_shape *sample = &sl_dataset_info(session->train_set)->sample;
+  return cli->crop_h ? SL_SHAPE(sample->dim[0], cli->crop_h, cli->crop_w) : *sample;
+}
+
 enum sl_status session_open_model(struct session *session) {
   const struct program *program = session->program;
   const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  const struct sl_shape sample = seen_sample(session);
   enum sl_status status = session->context ? SL_OK : session_open_context(session);
   if (status == SL_OK)
     status = info->input_count ? sl_model_new_fields(session->context, info->inputs,
                                                      info->input_count, &session->model)
-                               : sl_model_new(session->context, &info->sample, &session->model);
+                               : sl_model_new(session->context, &sample, &session->model);
   if (status == SL_OK)
     status = program->build(session->model, info, session->cli.init, program->cli.input);
   if (status == SL_OK) status = sl_model_build(session->model);

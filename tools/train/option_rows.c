@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tools/common/dataset_names.h"
+#include "tools/train/augmentation.h"
 #include "tools/train/cli.h"
 #include "tools/train/ranks.h"
 
@@ -61,24 +62,70 @@ static const char *missing_name(int missing) {
 }
 
 /* "224x160", height and width */
-static const char *parse_size(const struct option_row *row, const char *text, void *values) {
+static const char *read_size(const char *text, int64_t *height, int64_t *width) {
   const int64_t most = 16384;
-  struct cli *cli = values;
-  char height[8];
+  char first[8];
   size_t digits = strcspn(text, "x");
+  if (digits >= sizeof first || text[digits] != 'x') return "must be like 224x224";
+  snprintf(first, digits + 1, "%s", text);
+  const char *why = option_whole(first, 1, most, height);
+  return why ? why : option_whole(text + digits + 1, 1, most, width);
+}
+
+static json_t *size_of(int64_t height, int64_t width) {
+  char text[32];
+  if (!height) return json_null();
+  snprintf(text, sizeof text, "%lldx%lld", (long long)height, (long long)width);
+  return json_string(text);
+}
+
+static const char *parse_size(const struct option_row *row, const char *text, void *values) {
+  struct cli *cli = values;
   (void)row;
-  if (digits >= sizeof height || text[digits] != 'x') return "must be like 224x224";
-  snprintf(height, digits + 1, "%s", text);
-  const char *why = option_whole(height, 1, most, &cli->height);
-  return why ? why : option_whole(text + digits + 1, 1, most, &cli->width);
+  return read_size(text, &cli->height, &cli->width);
 }
 
 static json_t *size_json(const void *values) {
   const struct cli *cli = values;
-  char text[32];
-  if (!cli->height) return json_null();
-  snprintf(text, sizeof text, "%lldx%lld", (long long)cli->height, (long long)cli->width);
-  return json_string(text);
+  return size_of(cli->height, cli->width);
+}
+
+static const char *parse_crop(const struct option_row *row, const char *text, void *values) {
+  struct cli *cli = values;
+  (void)row;
+  return read_size(text, &cli->crop_h, &cli->crop_w);
+}
+
+static json_t *crop_json(const void *values) {
+  const struct cli *cli = values;
+  return size_of(cli->crop_h, cli->crop_w);
+}
+
+static const char *parse_augment(const struct option_row *row, const char *text, void *values) {
+  struct cli *cli = values;
+  (void)row;
+  cli->augment = true;
+  cli->whole = false;
+  return augmentation_parse(text, &cli->augmentation);
+}
+
+/* true for what is usual, else the list */
+static json_t *augment_json(const void *values) {
+  const struct cli *cli = values;
+  bool listed = cli->augment && cli->augmentation.text;
+  return listed ? option_text(cli->augmentation.text) : json_boolean(cli->augment);
+}
+
+static const char *default_augment(const void *values) {
+  return ((const struct cli *)values)->augment ? "" : NULL;
+}
+
+static const char *parse_no_augment(const struct option_row *row, const char *text, void *values) {
+  struct cli *cli = values;
+  (void)row, (void)text;
+  cli->augment = false;
+  cli->whole = true;
+  return NULL;
 }
 
 static const char *default_epochs(const void *values) {
