@@ -72,6 +72,14 @@ out:
   return status;
 }
 
+/* Only sets with classes are asked. */
+static enum sl_status fill_labels(const struct sl_dataset *set, int64_t count,
+                                  const int64_t *samples, int32_t *labels) {
+  for (int64_t row = 0; row < count; row++)
+    labels[row] = ((const struct array_set *)set)->labels[samples[row]];
+  return SL_OK;
+}
+
 static void close_side(struct side *side) {
   for (int i = 0; i < side->count; i++) sl__array_close(&side->array[i]);
 }
@@ -83,7 +91,8 @@ static void free_arrays(struct sl_dataset *dataset) {
   free(set->labels);
 }
 
-static const struct sl__dataset_kind array_kind = {.fill = fill, .free = free_arrays};
+static const struct sl__dataset_kind array_kind = {
+    .fill = fill, .fill_labels = fill_labels, .free = free_arrays};
 
 /* ---- targets ---- */
 

@@ -18,6 +18,10 @@ struct sl__dataset_kind {
    * Loaders' threads call it, several at once if a set has several loaders. */
   enum sl_status (*fill)(const struct sl_dataset *set, int64_t count, const int64_t *samples,
                          const struct sl__rows *rows);
+  /* The labels of these samples alone, where that takes less than their inputs, too; NULL: `fill`
+   * gives them. */
+  enum sl_status (*fill_labels)(const struct sl_dataset *set, int64_t count, const int64_t *samples,
+                                int32_t *labels);
   /* Number of the labels of sample i that count; NULL: all of them. */
   int64_t (*labels)(const struct sl_dataset *set, int64_t i);
   /* The bucket of sample i; NULL: the set has none. */

@@ -83,6 +83,13 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
   return status;
 }
 
+static enum sl_status fill_labels(const struct sl_dataset *set, int64_t count,
+                                  const int64_t *samples, int32_t *labels) {
+  for (int64_t row = 0; row < count; row++)
+    labels[row] = ((const struct picture_set *)set)->labels[samples[row]];
+  return SL_OK;
+}
+
 static void free_members(struct picture_set *set) {
   sl__names_free(&set->classes);
   sl__names_free(&set->files);
@@ -94,7 +101,8 @@ static void free_pictures(struct sl_dataset *dataset) {
   free_members((struct picture_set *)dataset);
 }
 
-static const struct sl__dataset_kind picture_kind = {.fill = fill, .free = free_pictures};
+static const struct sl__dataset_kind picture_kind = {
+    .fill = fill, .fill_labels = fill_labels, .free = free_pictures};
 
 /* ---- the list of files ---- */
 

@@ -29,22 +29,39 @@ static void fill_missing(const struct part_set *part, int64_t count, float *x) {
       if (isnan(x[i])) x[i] = part->mean[i];
 }
 
+/* The base's numbers of samples; *mapped is to be freed. NULL without memory. */
+static const int64_t *map_samples(const struct part_set *part, int64_t count,
+                                  const int64_t *samples, int64_t **mapped) {
+  *mapped = NULL;
+  if (!part->samples) return samples;
+  *mapped = sl__alloc((size_t)count, sizeof **mapped, "a batch's samples");
+  for (int64_t row = 0; *mapped && row < count; row++) (*mapped)[row] = part->samples[samples[row]];
+  return *mapped;
+}
+
 static enum sl_status fill(const struct sl_dataset *set, int64_t count, const int64_t *samples,
                            const struct sl__rows *rows) {
   const struct part_set *part = (const struct part_set *)set;
-  const int64_t *numbers = samples;
-  int64_t *mapped = NULL;
-  enum sl_status status = SL_OK;
-  if (part->samples) {
-    numbers = mapped = sl__alloc((size_t)count, sizeof *mapped, "a batch's samples");
-    if (!mapped) return SL_NO_MEMORY;
-    for (int64_t row = 0; row < count; row++) mapped[row] = part->samples[samples[row]];
-  }
+  int64_t *mapped;
+  const int64_t *numbers = map_samples(part, count, samples, &mapped);
+  enum sl_status status;
+  if (!numbers) return SL_NO_MEMORY;
   SL__TRY(part->base->kind->fill(part->base, count, numbers, rows));
   if (part->mean) fill_missing(part, count, rows->x);
   SL__TRY(sl__check_rows(set, count, numbers, rows));
   sl__normalise_rows(&set->info, count, rows);
 out:
+  free(mapped);
+  return status;
+}
+
+static enum sl_status fill_labels(const struct sl_dataset *set, int64_t count,
+                                  const int64_t *samples, int32_t *labels) {
+  const struct part_set *part = (const struct part_set *)set;
+  int64_t *mapped;
+  const int64_t *numbers = map_samples(part, count, samples, &mapped);
+  if (!numbers) return SL_NO_MEMORY;
+  enum sl_status status = part->base->kind->fill_labels(part->base, count, numbers, labels);
   free(mapped);
   return status;
 }
@@ -57,26 +74,62 @@ static void free_part(struct sl_dataset *set) {
 }
 
 static const struct sl__dataset_kind part_kind = {.fill = fill, .free = free_part};
+/* of a base that has the labels apart */
+static const struct sl__dataset_kind labelled_kind = {
+    .fill = fill, .fill_labels = fill_labels, .free = free_part};
 
 /* ---- the samples of a part ---- */
 
-bool sl__is_share(const char *validation) {
-  double share;
-  return validation && sl__parse_real(validation, -INFINITY, INFINITY, &share);
+static const char fold_prefix[] = "fold:";
+
+static const char *fold_text(const char *validation) {
+  size_t length = strlen(fold_prefix);
+  bool is_fold = validation && !strncmp(validation, fold_prefix, length);
+  return is_fold ? validation + length : NULL;
 }
 
-static enum sl_status count_held_back(const struct sl_dataset *whole, const char *validation,
-                                      int64_t *held_back) {
+bool sl__is_share(const char *validation) {
+  double share;
+  return fold_text(validation) ||
+         (validation && sl__parse_real(validation, -INFINITY, INFINITY, &share));
+}
+
+/* The samples that are held back: positions first, ... of the drawn order. */
+struct held_back {
+  int64_t first, count;
+};
+
+/* Fold K of N equal ones: "2/5". */
+static enum sl_status choose_fold(const struct sl_dataset *whole, const char *text,
+                                  struct held_back *held) {
+  int64_t fold = 0, folds = 0, all = whole->info.count;
+  const char *slash = sl__scan_whole(text, &fold);
+  if (!slash || *slash != '/' || !sl__parse_whole(slash + 1, 2, INT32_MAX, &folds) || fold < 1 ||
+      fold > folds)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: fold %s for the validation; give K/N, fold K of N, such as 1/5 to 5/5",
+                    whole->info.name, text);
+  if (folds > all)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %lld samples are too few for %lld folds",
+                    whole->info.name, (long long)all, (long long)folds);
+  held->first = (fold - 1) * all / folds;
+  held->count = fold * all / folds - held->first;
+  return SL_OK;
+}
+
+static enum sl_status choose_held_back(const struct sl_dataset *whole, const char *validation,
+                                       struct held_back *held) {
   double share = USUAL_SHARE;
+  if (fold_text(validation)) return choose_fold(whole, fold_text(validation), held);
   if (validation) sl__parse_real(validation, 0, 1, &share);
   if (!(share > 0 && share < 1))
     return sl__fail(SL_BAD_ARGUMENT,
                     "%s: a share of %s for the validation; give one between 0 and "
                     "1, or a file",
                     whole->info.name, validation);
-  *held_back = llround(share * (double)whole->info.count);
-  if (*held_back < 1) *held_back = 1;
-  if (*held_back < whole->info.count) return SL_OK;
+  *held = (struct held_back){.count = llround(share * (double)whole->info.count)};
+  if (held->count < 1) held->count = 1;
+  if (held->count < whole->info.count) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
                   "%s: %lld samples are too few to train on some and to hold back others",
                   whole->info.name, (long long)whole->info.count);
@@ -86,17 +139,18 @@ static enum sl_status count_held_back(const struct sl_dataset *whole, const char
 static enum sl_status draw_part(const struct sl_dataset *whole,
                                 const struct sl_reader_options *options, bool train,
                                 int64_t **samples, int64_t *count) {
-  int64_t all = whole->info.count, held_back = 0, listed = 0;
-  enum sl_status status = count_held_back(whole, options->validation, &held_back);
+  int64_t all = whole->info.count, listed = 0;
+  struct held_back out = {0};
+  enum sl_status status = choose_held_back(whole, options->validation, &out);
   if (status != SL_OK) return status;
-  *count = train ? all - held_back : held_back;
+  *count = train ? all - out.count : out.count;
   uint32_t *order = sl__alloc((size_t)all, sizeof *order, "a split");
   bool *held = sl__alloc((size_t)all, sizeof *held, "a split");
   *samples = sl__alloc((size_t)*count, sizeof **samples, "a split");
   if (order && held && *samples) {
     struct sl__source source = sl__source(SL__SOURCE_SPLIT, options->seed, false, 0);
     sl__permutation(source.seed, source.stream, order, (uint32_t)all);
-    for (int64_t i = 0; i < held_back; i++) held[order[i]] = true;
+    for (int64_t i = 0; i < out.count; i++) held[order[out.first + i]] = true;
     for (int64_t i = 0; i < all; i++)
       if (held[i] != train) (*samples)[listed++] = i;
   } else {
@@ -322,7 +376,8 @@ static enum sl_status make_part(const struct sl_reader_options *options, bool tr
     about.target_mean = m->mean + m->channels;
     about.target_deviation = m->deviation + m->channels;
   }
-  enum sl_status status = sl__float_set_begin(&part_kind, sizeof **part, &about, &set);
+  const struct sl__dataset_kind *kind = base->kind->fill_labels ? &labelled_kind : &part_kind;
+  enum sl_status status = sl__float_set_begin(kind, sizeof **part, &about, &set);
   free(name);
   *part = (struct part_set *)set;
   return status;

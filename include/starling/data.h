@@ -116,8 +116,10 @@ struct sl_reader_options {
   const char *ignore; /**< tables: columns that are left out, "NAME,NAME" */
   enum sl_target_kind targets;
   enum sl_missing missing;
-  /** What is held back from the training: a share of the samples, "0.2", chosen by the seed; or
-   * files like those of the training. NULL: the files' own test set, else "0.1". */
+  /** What is held back from the training: a share of the samples, "0.2", chosen by the seed; fold K
+   * of N, "fold:K/N", of the samples in the order that the seed draws (cross-validation: each
+   * sample is held back in one of the N folds, whose sizes differ by 1 at most); or files like
+   * those of the training. NULL: the files' own test set, else "0.1". */
   const char *validation;
   int64_t height, width; /**< pictures: the size that they get; 0: all have one already */
   bool skip_bad;         /**< pictures: leave out those that cannot be decoded */
@@ -277,6 +279,13 @@ SL_API enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i
  * SL_UNSUPPORTED for a set with labels. */
 SL_API enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, int64_t i,
                                              float *values, float *targets);
+
+/** Weights of the classes, [info.classes], for a loss that is to see rare classes as often as
+ * frequent ones: all labels / (number of classes that occur x labels of this class), as
+ * scikit-learn's class_weight="balanced"; 0 of a class that does not occur. Labels SL_IGNORE do not
+ * count. For sl_loss.class_weights. \return SL_BAD_ARGUMENT for a set with targets; what the set's
+ * samples return. */
+SL_API enum sl_status sl_class_weights(const struct sl_dataset *dataset, float *weights);
 
 SL_API void sl_dataset_free(struct sl_dataset *dataset);
 

@@ -291,6 +291,57 @@ static void test_split(void **state) {
   assert_true(other > 0);
 }
 
+/* The rows of a part: seen[x] of each grows. */
+static void count_rows(const char *path, const struct sl_reader_options *options, bool train,
+                       int *seen, int64_t *count) {
+  struct sl_dataset *set;
+  OK(sl_dataset_read(path, options, train, &set));
+  *count = sl_dataset_info(set)->count;
+  for (int64_t i = 0; i < *count; i++) {
+    float x, y;
+    OK(sl_dataset_get_targets(set, i, &x, &y));
+    seen[(int)x]++;
+  }
+  sl_dataset_free(set);
+}
+
+/* Each row is held back in one fold, and in the training of all others; sizes differ by one at
+ * most; the first fold is not the first rows. */
+static void test_folds(void **state) {
+  (void)state;
+  enum { ROWS = 23 };
+  char text[1024] = "x,y\n", name[32];
+  for (int i = 0; i < ROWS; i++)
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%d,%d\n", i, 2 * i);
+  const char *path = put_text("t.csv", text);
+  struct sl_reader_options options = {
+      .target = "y", .seed = 5, .validation = name, .raw = true, .raw_targets = true};
+  for (int folds = 2; folds <= ROWS; folds += 7) {
+    int held[ROWS] = {0}, trained[ROWS] = {0};
+    for (int fold = 1; fold <= folds; fold++) {
+      int64_t out, in;
+      snprintf(name, sizeof name, "fold:%d/%d", fold, folds);
+      count_rows(path, &options, false, held, &out);
+      count_rows(path, &options, true, trained, &in);
+      assert_true(out == ROWS / folds || out == ROWS / folds + 1);
+      assert_int_equal(in, ROWS - out);
+      int first = 0;
+      for (int i = 0; i < out; i++) first += held[i];
+      if (folds == 2 && fold == 1) assert_true(first < out);
+    }
+    for (int i = 0; i < ROWS; i++) assert_true(held[i] == 1 && trained[i] == folds - 1);
+  }
+  static const char *const bad[] = {"0/5", "6/5", "1/1", "1", "/5", "-1/5", "1/5/5", "a/b", ""};
+  struct sl_dataset *set;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    snprintf(name, sizeof name, "fold:%s", bad[i]);
+    FAILS(sl_dataset_read(path, &options, true, &set), SL_BAD_ARGUMENT, "give K/N, fold K of N");
+  }
+  options.validation = "fold:1/24";
+  FAILS(sl_dataset_read(path, &options, true, &set), SL_BAD_ARGUMENT,
+        "23 samples are too few for 24 folds");
+}
+
 static enum sl_status open_good(void) {
   struct sl_reader_options options = {.target = "y"};
   struct sl_dataset *set;
@@ -307,13 +358,13 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fields),      cmocka_unit_test(test_quotes),
-      cmocka_unit_test(test_classes),     cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_columns),     cmocka_unit_test(test_missing),
-      cmocka_unit_test(test_locale),      cmocka_unit_test(test_many_texts),
-      cmocka_unit_test(test_set),         cmocka_unit_test(test_normalised),
-      cmocka_unit_test(test_split),       cmocka_unit_test(test_validation_file),
-      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_fields),  cmocka_unit_test(test_quotes),
+      cmocka_unit_test(test_classes), cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_columns), cmocka_unit_test(test_missing),
+      cmocka_unit_test(test_locale),  cmocka_unit_test(test_many_texts),
+      cmocka_unit_test(test_set),     cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_split),   cmocka_unit_test(test_validation_file),
+      cmocka_unit_test(test_folds),   cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -69,6 +69,49 @@ verdict $? "arrays: trained, and the sample that was held back is classified"
 head -c 300 "$fixture" >"$work/cut.npz"
 refused 1 "cut.npz: is no ZIP archive" "$mlp" --quiet --data "$work/cut.npz"
 
+# ---- folds, and weights of classes ----
+table="--quiet --data $work/table.csv --ignore name --hidden 8 --epochs 1 --batch 64 --seed 3"
+for fold in 1 2; do # a third of the rows is "up": 3000 / (2 x 1000) and 3000 / (2 x 2000)
+  # shellcheck disable=SC2086
+  train $table --target kind --fold $fold/2 --log "$work/fold$fold.jsonl"
+done
+losses() { sed -n 's/.*"step": *[0-9]*,.*"loss": *\([^,}]*\).*/\1/p' "$1"; }
+head -n 1 "$work/fold1.jsonl" | tr -d ' ' | grep '"train_samples":1500,"test_samples":1500' |
+  grep -q '"fold":"1/2"' && [ "$(losses "$work/fold1.jsonl" | wc -l)" = 24 ] &&
+  [ "$(losses "$work/fold1.jsonl")" != "$(losses "$work/fold2.jsonl")" ]
+verdict $? "two folds of 1500 rows train on different rows"
+cp "$work/table.csv" "$work/all.csv"
+echo "0.75 1.5" >"$work/weights"
+echo "1 red" >"$work/words"
+# shellcheck disable=SC2086
+for weights in none 1,1 balanced 0.75,1.5 "$work/weights"; do
+  option="--class-weights $weights"; [ "$weights" = none ] && option=
+  train $table --target kind --validation "$work/all.csv" $option \
+    --log "$work/${weights##*/}.jsonl" || break
+done
+[ "$(losses "$work/balanced.jsonl" | wc -l)" = 47 ] &&
+  [ "$(losses "$work/balanced.jsonl")" = "$(losses "$work/0.75,1.5.jsonl")" ] &&
+  [ "$(losses "$work/balanced.jsonl")" = "$(losses "$work/weights.jsonl")" ] &&
+  [ "$(losses "$work/balanced.jsonl")" != "$(losses "$work/none.jsonl")" ]
+verdict $? "balanced weights are those of a list and of a file"
+losses "$work/none.jsonl" >"$work/none" && losses "$work/1,1.jsonl" | paste -d' ' - "$work/none" |
+  awk '{ d = $1 - $2; if (d < -1e-5 || d > 1e-5) exit 1 } END { exit NR != 47 }'
+verdict $? "weights of 1 change nothing"
+# shellcheck disable=SC2086
+{
+  refused 2 "must be like 2/5" "$mlp" $table --target y --fold 2
+  refused 2 "from 1 to 5" "$mlp" $table --target y --fold 6/5
+  refused 2 "give one of them" "$mlp" $table --target y --fold 1/5 --validation 0.2
+  refused 2 "takes no validation part" "$mlp" --quiet --data digits --fold 1/5
+  refused 2 "--fold: a text has no such thing" "$lm" --quiet --steps 1 --fold 1/5
+  refused 2 "have 2 classes" "$mlp" $table --target kind --class-weights 1,2,3
+  refused 2 "No such file" "$mlp" $table --target kind --class-weights "$work/nothing"
+  refused 2 "number 2 is 'red'" "$mlp" $table --target kind --class-weights "$work/words"
+  refused 2 "a weight is a number from 0" "$mlp" $table --target kind --class-weights=-1,2
+  refused 2 "weights of all classes are 0" "$mlp" $table --target kind --class-weights 0,0
+  refused 2 "has targets, not classes" "$mlp" $table --target y --class-weights balanced
+}
+
 # ---- pictures ----
 mkdir -p "$work/photos/light" "$work/photos/dark"
 for i in 0 1 2 3 4 5 6 7 8 9; do
@@ -78,7 +121,6 @@ done
 train --data "$work/photos" --size 4x4 --hidden 8 --batch 4 --epochs 10 --lr 0.05 &&
   [ "$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/out")" = 100.00 ]
 verdict $? "light and dark pictures of two sizes are told apart"
-losses() { sed -n 's/.*"step": *[0-9]*,.*"loss": *\([^,}]*\).*/\1/p' "$1"; }
 photos="--quiet --data $work/photos --size 4x4 --hidden 8 --batch 4 --epochs 3"
 # shellcheck disable=SC2086
 train $photos --log "$work/one.jsonl" && train $photos --readers 4 --log "$work/four.jsonl" &&

@@ -28,6 +28,7 @@ struct cli {
   bool whole;                       /* --no-augment: windows of --crop are not random */
   int64_t crop_h, crop_w;           /* 0: not cropped */
   const char *target, *inputs, *ignore, *validation; /* of sl_reader_options; NULL: not given */
+  const char *fold;                                  /* "2/5"; NULL: not given */
   enum sl_missing missing;
   int64_t height, width;
   bool skip_bad, raw;
@@ -39,7 +40,8 @@ struct cli {
   const char *metric;   /* that decides what is best; NULL: the loss */
   uint64_t seed;
   enum sl_init init;
-  const char *loss, *task; /* NULL: as the data say */
+  const char *loss, *task;   /* NULL: as the data say */
+  const char *class_weights; /* NULL: all 1 */
   const char *optimizer_name, *lr_schedule;
   double lr, momentum, weight_decay, clip; /* before the check negative: not given */
   struct sl_optimizer optimizer;           /* made of the five above, checked */

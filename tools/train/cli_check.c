@@ -63,6 +63,11 @@ static const char *check_loss(const struct cli *cli) {
   return NULL;
 }
 
+static const char *check_data(const struct cli *cli) {
+  if (!cli->fold || !cli->validation) return NULL;
+  return "--fold and --validation: both say what is held back; give one of them";
+}
+
 static const char *check_checkpoint(struct cli *cli) {
   if (!cli->checkpoint &&
       (cli->checkpoint_every || cli->checkpoint_minutes > 0 || cli->keep || cli->resume))
@@ -119,6 +124,7 @@ static const char *check_files(const struct cli *cli) {
 const char *cli_check(struct cli *cli) {
   const char *why = make_optimizer(cli);
   if (!why) why = check_schedule(cli);
+  if (!why) why = check_data(cli);
   if (!why) why = check_loss(cli);
   if (!why) why = check_placement(cli);
   if (!why) why = check_ranks(cli);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tools/train/augmentation.h"
+#include "tools/train/class_weights.h"
 #include "tools/train/failure.h"
 #include "tools/train/open.h"
 #include "tools/train/ranks.h"
@@ -65,13 +66,15 @@ static const char *raw_fields(const struct cli *cli, char *names, size_t size) {
 enum sl_status program_read_data(const struct cli *cli, struct sl_dataset **train,
                                  struct sl_dataset **test) {
   char raw[SL_MAX_FIELDS * sizeof((struct sl_loss_part *)0)->output];
+  char fold[48];
+  if (cli->fold) snprintf(fold, sizeof fold, "fold:%s", cli->fold);
   const struct sl_reader_options options = {.seed = cli->seed,
                                             .inputs = cli->inputs,
                                             .target = cli->target,
                                             .ignore = cli->ignore,
                                             .targets = target_kind(cli),
                                             .missing = cli->missing,
-                                            .validation = cli->validation,
+                                            .validation = cli->fold ? fold : cli->validation,
                                             .height = cli->height,
                                             .width = cli->width,
                                             .skip_bad = cli->skip_bad,
@@ -168,10 +171,11 @@ static const char *data_option(const struct cli *cli) {
   const struct {
     bool given;
     const char *name;
-  } options[] = {
-      {cli->target, "target"},   {cli->inputs, "inputs"},         {cli->ignore, "ignore"},
-      {cli->missing, "missing"}, {cli->validation, "validation"}, {cli->height, "size"},
-      {cli->crop_h, "crop"},     {cli->skip_bad, "skip-bad"},     {cli->raw, "no-normalize"}};
+  } options[] = {{cli->target, "target"},         {cli->inputs, "inputs"},
+                 {cli->ignore, "ignore"},         {cli->missing, "missing"},
+                 {cli->validation, "validation"}, {cli->fold, "fold"},
+                 {cli->height, "size"},           {cli->crop_h, "crop"},
+                 {cli->skip_bad, "skip-bad"},     {cli->raw, "no-normalize"}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
     if (options[i].given) return options[i].name;
   return NULL;
@@ -204,7 +208,8 @@ int session_check_data(struct session *session) {
     return session_fail(session, EXIT_USAGE,
                         "--half-life and --lr-schedule %s: give one of the two", cli->lr_schedule);
   int code = check_crop(session);
-  return code == EXIT_DONE ? choose_loss(session) : code;
+  if (code == EXIT_DONE) code = choose_loss(session);
+  return code == EXIT_DONE ? class_weights_open(session) : code;
 }
 
 /* How long: --steps, --epochs, the shorter of both, or the program's default. */

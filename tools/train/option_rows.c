@@ -90,6 +90,19 @@ static json_t *size_json(const void *values) {
   return size_of(cli->height, cli->width);
 }
 
+/* "2/5" */
+static const char *parse_fold(const struct option_row *row, const char *text, void *values) {
+  const int64_t most = 1000000000;
+  int64_t fold, folds;
+  char first[16];
+  size_t digits = strcspn(text, "/");
+  if (digits >= sizeof first || text[digits] != '/') return "must be like 2/5";
+  snprintf(first, digits + 1, "%s", text);
+  const char *why = option_whole(text + digits + 1, 2, most, &folds);
+  if (!why) why = option_whole(first, 1, folds, &fold);
+  return why ? why : option_take(row, text, values);
+}
+
 static const char *parse_crop(const struct option_row *row, const char *text, void *values) {
   struct cli *cli = values;
   (void)row;
@@ -158,6 +171,7 @@ static const char *const schedule_names[] = {"constant", "step:", "drops:", "cos
 static const char *const metric_names[] = {"loss", "accuracy", "top5", "auc",
                                            "mae",  "rmse",     "r2",   NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
+static const char *const class_weight_names[] = {"balanced", NULL};
 static const char *const task_names[] = {"classification", "regression", NULL};
 static const char *const split_names[] = {"even", "auto", NULL};
 static const char *const placement_names[] = {"auto", NULL};

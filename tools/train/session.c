@@ -118,6 +118,7 @@ int session_close(struct session *session, int code) {
   free(session->split);
   free(session->split_table);
   free(session->loaded);
+  free(session->class_weights);
   sl_trainer_free(session->trainer);
   free(session->command);
   sl_model_free(session->model);

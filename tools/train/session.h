@@ -27,6 +27,7 @@ struct session {
   char *command; /* as typed, to be pasted */
   struct sl_loss loss;
   struct sl_loss_part parts[SL_MAX_FIELDS]; /* the loss's, if it has some */
+  float *class_weights;                     /* of the loss; NULL: none */
   /* of --placement auto: its table, and the predicted time of a step */
   char *automatic;
   double predicted_ms;
