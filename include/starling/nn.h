@@ -546,8 +546,10 @@ enum sl_loss_kind {
   SL_LOSS_MAE,           /**< |y - t|, of each value */
   SL_LOSS_HUBER,  /**< (y - t)^2 / 2 up to |y - t| = delta, a straight line beyond (Huber 1964) */
   SL_LOSS_BCE,    /**< binary cross-entropy of logits with targets from 0 to 1, of each value:
-                     several labels a sample */
-  SL_LOSS_COSINE, /**< 1 - cos(y, t), of each row (the last axis) */
+                     several labels a sample; a target outside ends the training with
+                     SL_BAD_ARGUMENT */
+  SL_LOSS_COSINE, /**< 1 - cos(y, t), of each row (the last axis); t of zeros has no direction: its
+                     loss is 1, without a gradient */
   SL_LOSS_OWN     /**< a function of the program's own (struct sl_own_loss) */
 };
 

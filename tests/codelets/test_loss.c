@@ -426,9 +426,27 @@ static void labels_come_from_floats(void **state) {
   sl__tensor_free(labels);
 }
 
+/* The cosine of a vector of zeros is 0, whichever of the two it is; a target of zeros pulls the
+ * output nowhere. */
+static void zeros_have_no_direction(void **state) {
+  (void)state;
+  double z[] = {3, -4, 0, 0, 1, 1}, t[] = {0, 0, 3, 4, 1, 1};
+  struct sl__tensor *tz = tensor(SL_SHAPE(3, 2), z), *tt = tensor(SL_SHAPE(3, 2), t);
+  struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(3, 2), NULL);
+  struct regression v = {.kind = SL_LOSS_COSINE};
+  OK(submit_regression(&v, &(struct sl__loss_task){tz, tt, stats, dz, 1, 0}));
+  double *got = take(stats), *gradient = take(dz);
+  assert_true(fabs(got[0] - 2) < 1e-6 && got[1] == 3 && got[3] == 0);
+  assert_true(gradient[0] == 0 && gradient[1] == 0);
+  for (int i = 2; i < 6; i++) assert_true(isfinite(gradient[i]));
+  free(got), free(gradient);
+  sl__tensor_free(tz), sl__tensor_free(tt);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(labels_come_from_floats),
-                                     cmocka_unit_test(loss_matches),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(loss_matches),
+                                     cmocka_unit_test(labels_come_from_floats),
+                                     cmocka_unit_test(zeros_have_no_direction),
                                      cmocka_unit_test(bf16_logits_match),
                                      cmocka_unit_test(huge_logits_do_not_overflow),
                                      cmocka_unit_test(nan_reaches_the_loss),

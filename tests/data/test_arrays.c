@@ -414,6 +414,10 @@ static void test_refused(void **state) {
   FAILS(open_set(test_folder, (struct sl_reader_options){0}), SL_BAD_ARGUMENT,
         "sample 1: target 1 is not a number");
   put_bytes("y.npy", labels_file());
+  put_bytes("x.npy", npy_of(1, NPY_HEADER("<f4", "False", "(6, 2)"), bad, sizeof bad));
+  FAILS(open_set(test_folder, (struct sl_reader_options){0}), SL_BAD_ARGUMENT,
+        "sample 1: value 1 is not a number");
+  put_bytes("x.npy", inputs_file(false));
   static const char *const shares[] = {"0", "1", "-0.5", "2", "nothing.npz"};
   static const enum sl_status statuses[] = {SL_BAD_ARGUMENT, SL_BAD_ARGUMENT, SL_BAD_ARGUMENT,
                                             SL_BAD_ARGUMENT, SL_IO};

@@ -384,6 +384,33 @@ static void test_own_fails(void **state) {
              "sample 7: target 1 is infinite");
 }
 
+/* A function that says that a row failed which it was not asked for, in a message without an end.
+ */
+static enum sl_status fill_lying(struct sl_fill *rows) {
+  rows->failed = *(int64_t *)rows->user;
+  memset(rows->message, 'x', sizeof rows->message);
+  return SL_IO;
+}
+
+/* The message has a sample of the batch, and ends. */
+static void test_own_lies(void **state) {
+  (void)state;
+  struct sl_dataset_options options = regression();
+  static const int64_t places[] = {-1, 3, 1000, INT64_MAX, INT64_MIN};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    int64_t place = places[i];
+    struct sl_dataset *set;
+    struct sl_loader *loader;
+    struct sl_batch batch;
+    options.user = &place;
+    OK(sl_dataset_custom(&options, fill_lying, &set));
+    OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 3}, &loader));
+    FAILS(sl_loader_next(loader, &batch), SL_IO, "table: sample 0: xxxx");
+    sl_loader_free(loader);
+    sl_dataset_free(set);
+  }
+}
+
 static void test_own_refused(void **state) {
   (void)state;
   struct sl_dataset_options options = regression();
@@ -401,6 +428,7 @@ int main(void) {
       cmocka_unit_test(test_batches),       cmocka_unit_test(test_augmentation),
       cmocka_unit_test(test_own),           cmocka_unit_test(test_friedman),
       cmocka_unit_test(test_own_fails),     cmocka_unit_test(test_own_refused),
+      cmocka_unit_test(test_own_lies),
   };
   cmocka_set_message_output(CM_OUTPUT_TAP);
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,6 +56,11 @@ static const char *make_file(const char *name) {
   H5Dclose(
       H5Dcreate2(file, "scalar", H5T_IEEE_F32LE, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
   H5Dclose(H5Dcreate2(file, "text", text, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  hid_t deep = H5Screate_simple(7, (const hsize_t[]){COUNT, 1, 1, 1, 1, 1, 1}, NULL);
+  hid_t none = H5Screate_simple(1, &(hsize_t){0}, NULL);
+  H5Dclose(H5Dcreate2(file, "deep", H5T_IEEE_F32LE, deep, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Dclose(H5Dcreate2(file, "none", H5T_IEEE_F32LE, none, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Sclose(deep), H5Sclose(none);
   H5Sclose(scalar), H5Tclose(text), H5Fclose(file);
   return path;
 }
@@ -124,11 +129,16 @@ static void test_colon(void **state) {
 static void test_refused(void **state) {
   (void)state;
   const char *path = make_file("set.h5");
-  FAILS(open_set(path, (struct sl_reader_options){.inputs = "none"}), SL_BAD_FILE,
-        "has no dataset \"none\"");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "absent"}), SL_BAD_FILE,
+        "has no dataset \"absent\"");
   FAILS(open_set(path, (struct sl_reader_options){.inputs = "more"}), SL_BAD_FILE,
         "has no dataset \"more\"");
   FAILS(open_set(path, (struct sl_reader_options){.target = "scalar"}), SL_BAD_FILE, "has 0 axes");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "deep"}), SL_BAD_FILE, "has 7 axes");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "none"}), SL_BAD_FILE,
+        "axis 0 is 0 long");
+  FAILS(open_set(path, (struct sl_reader_options){.target = "x", .targets = SL_TARGET_CLASSES}),
+        SL_BAD_SHAPE, "classes take one");
   FAILS(open_set(path, (struct sl_reader_options){.target = "text"}), SL_BAD_FILE,
         "its elements are no numbers");
   FAILS(open_set(path, (struct sl_reader_options){.target = "short"}), SL_BAD_SHAPE,

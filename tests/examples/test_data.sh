@@ -163,8 +163,31 @@ for list in '' flip=1 hue hue=0.6 shift=0 shift=1.5 blur=1 flip,,shift; do
 done
 refused 1 "give the size" "$mlp" --quiet --data "$work/photos" --batch 4
 echo "P2 2 2 255 1" >"$work/photos/dark/bad.pgm"
+mkdir "$work/out.d"
 refused 1 "dark/bad.pgm: cut short" "$mlp" --quiet --data "$work/photos" --size 4x4 --batch 4 \
-  --epochs 1
+  --epochs 1 --save "$work/out.d/m.json" --checkpoint "$work/out.d/c"
+[ -z "$(find "$work/out.d" -type f ! -name '*lock*')" ]
+verdict $? "a training that fails at once leaves no file, whole or half"
+
+# ---- targets outside of what a loss takes ----
+awk 'BEGIN { print "a,y"; for (i = 0; i < 64; i++) print i "," (i == 40 ? 2 : i % 2) }' \
+  >"$work/outside.csv"
+awk 'BEGIN { print "a,y"; for (i = 0; i < 64; i++) print i "," i % 5 }' >"$work/five.csv"
+printf 'a,y\n1,7\n' >"$work/seven.csv"
+awk 'BEGIN { print "a,y,z"; for (i = 0; i < 64; i++) print i ",0,0" }' >"$work/zeros.csv"
+small="--quiet --hidden 4 --batch 8 --epochs 1 --validation $work"
+# shellcheck disable=SC2086
+{
+  refused 2 "1 targets are outside of what the loss bce takes (0 to 1)" "$mlp" $small/outside.csv \
+    --data "$work/outside.csv" --target y --loss bce --save "$work/out.d/m.json"
+  refused 1 '"7" does not occur\|class 7\|has class' "$mlp" $small/seven.csv \
+    --data "$work/five.csv" --target y --task classification
+  train $small/zeros.csv --data "$work/zeros.csv" --target y,z --loss cosine \
+    --log "$work/zeros.jsonl" && [ "$(losses "$work/zeros.jsonl" | sort -u | tr -d '.0')" = 1 ]
+  verdict $? "vectors of zeros have no direction: their cosine loss is 1"
+}
+[ -z "$(find "$work/out.d" -type f ! -name '*lock*')" ]
+verdict $? "no weights are written"
 train --data "$work/photos" --size 4x4 --batch 4 --epochs 1 --skip-bad &&
   grep -q "without 1 bad picture (dark/bad.pgm)" "$work/err" "$work/out"
 verdict $? "--skip-bad counts and names it"
