@@ -31,6 +31,19 @@ bench_bench_predict_SOURCES = bench/bench_predict.c $(bench_networks)
 bench_bench_predict_LDADD = $(bench_libs)
 bench_bench_train_SOURCES = bench/bench_train.c $(bench_networks)
 bench_bench_train_LDADD = $(bench_libs)
+if SL_HAVE_JPEG
+EXTRA_PROGRAMS += bench/bench_loader
+bench_jpeg = bench/bench_loader$(EXEEXT)
+bench_bench_loader_SOURCES = \
+	bench/bench.h \
+	bench/bench_loader.c \
+	bench/peak.c \
+	bench/pictures.c \
+	bench/pictures.h \
+	examples/resnet_model.c \
+	examples/resnet_model.h
+bench_bench_loader_LDADD = $(bench_libs) $(JPEG_LIBS)
+endif
 if SL_HAVE_STARPUMPI
 EXTRA_PROGRAMS += bench/bench_exchange
 bench_mpi = bench/bench_exchange$(EXEEXT)
@@ -54,7 +67,7 @@ bench_gpu_peak_LDADD = libstarling_all.la $(CUBLASLT_LIBS) $(product_libs) $(JAN
 endif
 benches = bench/bench_latency$(EXEEXT) bench/bench_limits$(EXEEXT) bench/bench_packing$(EXEEXT) \
 	bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) bench/bench_train$(EXEEXT) \
-	$(bench_mpi) $(bench_cuda)
+	$(bench_jpeg) $(bench_mpi) $(bench_cuda)
 CLEANFILES += $(benches)
 bench: $(benches)
 # Starling and PyTorch on a GPU; GPU_BENCH="--python PATH ...": see the script's first lines

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -166,6 +167,23 @@ void sl__array_close(struct sl__array *array) {
 
 enum sl_status sl__array_check(const struct sl__array *array) {
   return array->file.bytes ? sl__file_map_check(array->name, &array->file) : SL_OK;
+}
+
+/* Smaller pieces are not worth a call of the system. */
+#define LEAST_EXPECTED ((size_t)1 << 14)
+
+void sl__array_expect(const struct sl__array *array, int64_t count, const int64_t *rows) {
+  const struct sl__npy *npy = &array->layout;
+  if (!array->file.bytes || (npy->fortran && npy->ndim > 1)) return;
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  for (int64_t first = 0, end; first < count; first = end) {
+    for (end = first + 1; end < count && rows[end] == rows[end - 1] + 1;) end++;
+    size_t size = (size_t)(end - first) * array->row_size;
+    uintptr_t from = (uintptr_t)npy->values + (size_t)rows[first] * array->row_size;
+    if (size < LEAST_EXPECTED) continue;
+    size += from % page;
+    madvise((void *)(from - from % page), size, MADV_WILLNEED); /* a failure costs time alone */
+  }
 }
 
 /* Row i of an array whose first axis runs fastest, in C order. */

@@ -39,6 +39,9 @@ bool sl__is_hdf5(const char *path); /* by its ending */
 /* The colon of "data.h5:/inputs"; NULL: there is none. */
 const char *sl__hdf5_colon(const char *path);
 
+/* These rows will be read soon: the system may begin to read them all at once. */
+void sl__array_expect(const struct sl__array *array, int64_t count, const int64_t *rows);
+
 /* May the memory of mapped arrays be used? See sl__file_map_check. */
 enum sl_status sl__array_check(const struct sl__array *array);
 

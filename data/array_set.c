@@ -22,10 +22,13 @@ struct array_set {
   int32_t *labels; /* [count]; NULL: the targets are values */
 };
 
-static enum sl_status check_side(const struct side *side) {
+/* These samples are read next. */
+static enum sl_status begin_side(const struct side *side, int64_t count, const int64_t *samples) {
   enum sl_status status = SL_OK;
-  for (int i = 0; i < side->count && status == SL_OK; i++)
+  for (int i = 0; i < side->count && status == SL_OK; i++) {
     status = sl__array_check(&side->array[i]);
+    if (status == SL_OK) sl__array_expect(&side->array[i], count, samples);
+  }
   return status;
 }
 
@@ -56,8 +59,8 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
   enum sl_status status;
   uint8_t *room = sl__alloc(inputs > targets ? inputs : targets, 1, "a row");
   if (!room) return SL_NO_MEMORY;
-  SL__TRY(check_side(&set->inputs));
-  SL__TRY(check_side(&set->targets));
+  SL__TRY(begin_side(&set->inputs, count, samples));
+  SL__TRY(begin_side(&set->targets, count, samples));
   for (int64_t row = 0; row < count; row++) {
     SL__TRY(
         read_row(&set->inputs, samples[row], room, rows->x + (size_t)row * dataset->sample_size));

@@ -18,6 +18,10 @@ struct sl__dataset_kind {
    * Loaders' threads call it, several at once if a set has several loaders. */
   enum sl_status (*fill)(const struct sl_dataset *set, int64_t count, const int64_t *samples,
                          const struct sl__rows *rows);
+  /* The same as `fill` of a set that is not normalised, but normalised as `info` says and checked,
+   * where one pass over the values can do both; NULL: whoever normalises does it after `fill`. */
+  enum sl_status (*fill_normal)(const struct sl_dataset *set, const struct sl_dataset_info *info,
+                                int64_t count, const int64_t *samples, const struct sl__rows *rows);
   /* The labels of these samples alone, where that takes less than their inputs, too; NULL: `fill`
    * gives them. */
   enum sl_status (*fill_labels)(const struct sl_dataset *set, int64_t count, const int64_t *samples,

@@ -13,7 +13,19 @@
 /* A limit, so that a damaged header cannot fill the memory. */
 enum { SL__MOST_PIXELS = 1 << 26 };
 
+/* Where a picture of 8 bits goes at once, if it has this size: to planes [channels, height, width],
+ * normalised: (value / 255 - mean) / deviation. Grey goes to all channels; colours to 3 alone. */
+struct sl__direct {
+  int64_t width, height;
+  int channels;
+  float mean[3], deviation[3]; /* [channels] */
+  float *planes;
+};
+
 struct sl__picture {
+  const struct sl__direct *direct; /* NULL: none */
+  bool is_direct;                  /* it went there; values has nothing of it */
+  uint8_t *bytes;                  /* [height, width, channels] on their way there, to be freed */
   int64_t width, height;
   int channels;     /* 1 grey, 3 red, green, blue */
   unsigned most;    /* of a value: 255 is white in 8 bits */
@@ -42,6 +54,16 @@ const char *sl__picture_read(const uint8_t *bytes, size_t size, int64_t width, i
 
 bool sl__is_png(const uint8_t *bytes, size_t size);
 bool sl__is_jpeg(const uint8_t *bytes, size_t size);
+
+/* A picture of 8 bits is read in three steps: begin decides whether it goes to picture->direct, and
+ * allocates memory; then `bytes` is to be filled; end makes the planes or the values of them. (Row
+ * by row instead, the planes' far lines would be written too slowly.) */
+const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_t height,
+                              int channels);
+void sl__picture_end(struct sl__picture *picture);
+
+/* Frees the memory. */
+void sl__picture_free(struct sl__picture *picture);
 
 /* Allocates memory for the values. */
 const char *sl__picture_room(struct sl__picture *picture, int64_t width, int64_t height,

@@ -23,7 +23,6 @@ struct decoder {
   struct jpeg_decompress_struct jpeg;
   struct jpeg_error_mgr errors;
   jmp_buf failed;
-  JSAMPLE *row;
   const char *why;
 };
 
@@ -65,17 +64,15 @@ static void choose_scale(j_decompress_ptr jpeg, int64_t width, int64_t height) {
 static const char *read_rows(struct decoder *d, struct sl__picture *picture) {
   j_decompress_ptr jpeg = &d->jpeg;
   int channels = jpeg->out_color_components;
-  const char *why = sl__picture_room(picture, jpeg->output_width, jpeg->output_height, channels);
+  const char *why = sl__picture_begin(picture, jpeg->output_width, jpeg->output_height, channels);
   if (why) return why;
   size_t count = (size_t)jpeg->output_width * (size_t)channels;
-  d->row = malloc(count * sizeof *d->row);
-  if (!d->row) return "is too large for the memory";
-  picture->most = MAXJSAMPLE;
-  for (uint16_t *to = picture->values; jpeg->output_scanline < jpeg->output_height; to += count) {
-    jpeg_read_scanlines(jpeg, &d->row, 1);
-    for (size_t i = 0; i < count; i++) to[i] = d->row[i];
+  while (jpeg->output_scanline < jpeg->output_height) {
+    JSAMPROW row = picture->bytes + jpeg->output_scanline * count;
+    jpeg_read_scanlines(jpeg, &row, 1);
   }
   jpeg_finish_decompress(jpeg);
+  sl__picture_end(picture);
   return NULL;
 }
 
@@ -103,7 +100,6 @@ const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int6
   if (!d) return "is too large for the memory";
   const char *why = decode(d, bytes, size, width, height, picture);
   jpeg_destroy_decompress(&d->jpeg);
-  free(d->row);
   free(d);
   return why;
 }

@@ -20,18 +20,14 @@ bool sl__is_png(const uint8_t *bytes, size_t size) {
 static const char *read_pixels(png_image *image, struct sl__picture *picture) {
   static const png_color black = {0, 0, 0};
   int channels = image->format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
-  const char *why = sl__picture_room(picture, image->width, image->height, channels);
+  const char *why = sl__picture_begin(picture, image->width, image->height, channels);
   if (why) return why;
-  size_t count = (size_t)image->width * image->height * (size_t)channels;
-  uint8_t *bytes = malloc(count);
-  if (!bytes) return "is too large for the memory";
   image->format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
   image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits: scaled alone, as 8 are */
-  if (!png_image_finish_read(image, &black, bytes, 0, NULL)) why = "damaged, or cut short";
-  for (size_t i = 0; !why && i < count; i++) picture->values[i] = bytes[i];
-  free(bytes);
-  picture->most = 255;
-  return why;
+  if (!png_image_finish_read(image, &black, picture->bytes, 0, NULL))
+    return "damaged, or cut short";
+  sl__picture_end(picture);
+  return NULL;
 }
 
 const char *sl__png_read(const uint8_t *bytes, size_t size, struct sl__picture *picture) {

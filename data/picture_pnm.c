@@ -18,6 +18,7 @@ const char *sl__picture_room(struct sl__picture *picture, int64_t width, int64_t
   picture->height = height;
   picture->channels = channels;
   picture->values = values;
+  picture->is_direct = false;
   return NULL;
 }
 

@@ -42,9 +42,20 @@ static enum sl_status decode(const struct picture_set *set, size_t file,
   return status;
 }
 
-/* The picture as values [C, H, W] from 0 to 1. */
-static enum sl_status convert(const struct picture_set *set, size_t file,
-                              const struct sl__picture *picture, float *x) {
+/* Where pictures go that need no resizing; without the planes yet. */
+static struct sl__direct direct_of(const struct sl_dataset_info *info) {
+  const int64_t *dim = info->sample.dim;
+  struct sl__direct direct = {.width = dim[2], .height = dim[1], .channels = (int)dim[0]};
+  for (int c = 0; c < direct.channels; c++) {
+    direct.mean[c] = info->mean[info->channels > 1 ? c : 0];
+    direct.deviation[c] = info->deviation[info->channels > 1 ? c : 0];
+  }
+  return direct;
+}
+
+/* The picture as values [C, H, W] from 0 to 1, of the set's size. */
+static enum sl_status fit(const struct picture_set *set, size_t file,
+                          const struct sl__picture *picture, float *x) {
   const int64_t *dim = set->shape.dim;
   if (picture->height == dim[1] && picture->width == dim[2]) {
     sl__picture_planes(picture, (int)dim[0], false, x);
@@ -65,22 +76,31 @@ static enum sl_status convert(const struct picture_set *set, size_t file,
   return done ? SL_OK : sl__fail(SL_NO_MEMORY, "no memory for a picture");
 }
 
-static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, const int64_t *samples,
-                           const struct sl__rows *rows) {
+static enum sl_status fill_normal(const struct sl_dataset *dataset,
+                                  const struct sl_dataset_info *info, int64_t count,
+                                  const int64_t *samples, const struct sl__rows *rows) {
   const struct picture_set *set = (const struct picture_set *)dataset;
-  struct sl__picture picture = {0};
+  struct sl__direct direct = direct_of(info);
+  struct sl__picture picture = {.direct = &direct};
   enum sl_status status = SL_OK;
   const char *why = NULL;
   for (int64_t row = 0; row < count && status == SL_OK; row++) {
     size_t file = (size_t)samples[row];
+    float *x = direct.planes = rows->x + (size_t)row * dataset->sample_size;
     rows->labels[row] = set->labels[file];
     status = decode(set, file, &picture, &why);
     if (status == SL_OK && why) status = bad_picture(set, file, why);
-    if (status == SL_OK)
-      status = convert(set, file, &picture, rows->x + (size_t)row * dataset->sample_size);
+    if (status != SL_OK || picture.is_direct) continue;
+    status = fit(set, file, &picture, x);
+    if (status == SL_OK) sl__normalise_rows(info, 1, &(struct sl__rows){.x = x});
   }
-  free(picture.values);
+  sl__picture_free(&picture);
   return status;
+}
+
+static enum sl_status fill(const struct sl_dataset *set, int64_t count, const int64_t *samples,
+                           const struct sl__rows *rows) {
+  return fill_normal(set, &set->info, count, samples, rows);
 }
 
 static enum sl_status fill_labels(const struct sl_dataset *set, int64_t count,
@@ -102,7 +122,7 @@ static void free_pictures(struct sl_dataset *dataset) {
 }
 
 static const struct sl__dataset_kind picture_kind = {
-    .fill = fill, .fill_labels = fill_labels, .free = free_pictures};
+    .fill = fill, .fill_normal = fill_normal, .fill_labels = fill_labels, .free = free_pictures};
 
 /* ---- the list of files ---- */
 
@@ -189,7 +209,7 @@ static enum sl_status find_shape(struct picture_set *set, const struct sl_reader
     set->shape.dim[1] = picture.height;
     set->shape.dim[2] = picture.width;
   }
-  free(picture.values);
+  sl__picture_free(&picture);
   if (status == SL_OK && !set->shape.dim[1])
     return sl__fail(SL_BAD_FILE, "%s: none of its pictures can be decoded", set->folder);
   return status;
@@ -215,7 +235,7 @@ static enum sl_status skip_bad(struct picture_set *set, size_t *bad, char **firs
     set->files.name[kept++] = set->files.name[i];
   }
   set->files.count = kept;
-  free(picture.values);
+  sl__picture_free(&picture);
   if (status == SL_OK && !kept)
     return sl__fail(SL_BAD_FILE, "%s: none of its pictures can be decoded", set->folder);
   return status;

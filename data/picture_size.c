@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/base/simd.h"
 #include "data/picture.h"
 
 /* ---- colours ---- */
@@ -24,6 +25,70 @@ void sl__picture_planes(const struct sl__picture *picture, int channels, bool in
       planes[(size_t)c * plane + i] = (invert ? most - value : value) / most;
     }
   }
+}
+
+/* ---- pictures of bytes ---- */
+
+const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_t height,
+                              int channels) {
+  const struct sl__direct *direct = picture->direct;
+  bool fits = direct && width == direct->width && height == direct->height &&
+              (channels == 1 || direct->channels == 3);
+  const char *why = fits ? NULL : sl__picture_room(picture, width, height, channels);
+  if (why) return why;
+  size_t count = (size_t)(width * height) * (size_t)channels;
+  uint8_t *bytes = realloc(picture->bytes, count);
+  if (!bytes) return "is too large for the memory";
+  picture->bytes = bytes;
+  picture->is_direct = fits;
+  picture->width = width;
+  picture->height = height;
+  picture->channels = channels;
+  picture->most = 255;
+  return NULL;
+}
+
+/* A table of the 256 results would take longer: its loads are no vector code. */
+SL__INLINE float normal(uint8_t byte, float mean, float deviation) {
+  return ((float)byte / 255.0f - mean) / deviation;
+}
+
+static SL__SIMD void normalise_grey(const uint8_t *restrict bytes, size_t plane, float mean,
+                                    float deviation, float *restrict to) {
+  for (size_t i = 0; i < plane; i++) to[i] = normal(bytes[i], mean, deviation);
+}
+
+static SL__SIMD void normalise_colours(const uint8_t *restrict bytes, size_t plane,
+                                       const struct sl__direct *direct, float *restrict red) {
+  const float *m = direct->mean, *d = direct->deviation;
+  const float m0 = m[0], m1 = m[1], m2 = m[2], d0 = d[0], d1 = d[1], d2 = d[2];
+  float *restrict green = red + plane, *restrict blue = green + plane;
+  for (size_t i = 0; i < plane; i++) {
+    red[i] = normal(bytes[3 * i], m0, d0);
+    green[i] = normal(bytes[3 * i + 1], m1, d1);
+    blue[i] = normal(bytes[3 * i + 2], m2, d2);
+  }
+}
+
+void sl__picture_end(struct sl__picture *picture) {
+  const struct sl__direct *direct = picture->direct;
+  size_t plane = (size_t)(picture->width * picture->height);
+  if (!picture->is_direct) {
+    uint16_t *restrict values = picture->values;
+    for (size_t i = 0; i < plane * (size_t)picture->channels; i++) values[i] = picture->bytes[i];
+  } else if (picture->channels == 3) {
+    normalise_colours(picture->bytes, plane, direct, direct->planes);
+  } else {
+    for (int c = 0; c < direct->channels; c++)
+      normalise_grey(picture->bytes, plane, direct->mean[c], direct->deviation[c],
+                     direct->planes + (size_t)c * plane);
+  }
+}
+
+void sl__picture_free(struct sl__picture *picture) {
+  free(picture->values);
+  free(picture->bytes);
+  *picture = (struct sl__picture){0};
 }
 
 /* ---- size ---- */

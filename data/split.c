@@ -46,6 +46,10 @@ static enum sl_status fill(const struct sl_dataset *set, int64_t count, const in
   const int64_t *numbers = map_samples(part, count, samples, &mapped);
   enum sl_status status;
   if (!numbers) return SL_NO_MEMORY;
+  if (part->base->kind->fill_normal && !part->mean) {
+    status = part->base->kind->fill_normal(part->base, &set->info, count, numbers, rows);
+    goto out;
+  }
   SL__TRY(part->base->kind->fill(part->base, count, numbers, rows));
   if (part->mean) fill_missing(part, count, rows->x);
   SL__TRY(sl__check_rows(set, count, numbers, rows));

@@ -2,6 +2,7 @@
  * folders; pictures that cannot be decoded. */
 #include <math.h>
 
+#include "core/base/file.h"
 #include "data/dataset.h"
 #include "data/picture.h"
 #include "tests/common/files.h"
@@ -222,7 +223,50 @@ static void test_jpeg(void **state) {
     assert_true(picture.width == 40 && picture.height == 24);
     free(bytes);
   }
-  free(picture.values);
+  sl__picture_free(&picture);
+}
+
+/* Pictures that go to a batch at once and those that do not, one after the other: each value is
+ * (value / 255 - mean) / deviation to the bit. */
+static void test_direct(void **state) {
+  (void)state;
+  static const char *const names[] = {"set/a/0.jpg", "set/a/1.jpg", "set/a/2.ppm",
+                                      "set/b/3.jpg", "set/b/4.pgm", "set/b/5.jpg"};
+  enum { FILES = 6, WIDTH = 20, HEIGHT = 12, PLANE = WIDTH * HEIGHT };
+  make_folders((const char *const[]){"set", "set/a", "set/b"}, 3);
+  for (int i = 0; i < FILES; i++) {
+    unsigned char *bytes;
+    int channels = i == 1 || i == 4 ? 1 : 3;
+    bool jpeg = i != 2 && i != 4;
+    if (!jpeg) put_pnm(names[i], WIDTH, HEIGHT, channels, 30 * i);
+    size_t size = jpeg ? make_jpeg(WIDTH, HEIGHT, channels, &bytes) : 0;
+    if (jpeg) put(names[i], bytes, size), free(bytes);
+  }
+  struct sl_dataset *set;
+  struct sl_reader_options options = {.validation = in_folder("set")};
+  OK(sl_dataset_read(in_folder("set"), &options, true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(info->count == FILES && info->channels == 3 && info->mean[0] > 0);
+  for (int i = 0; i < FILES; i++) {
+    struct sl__picture picture = {0};
+    uint8_t *bytes;
+    size_t size;
+    float x[3 * PLANE];
+    int32_t label;
+    OK(sl__file_read(in_folder(names[i]), 1 << 20, &bytes, &size));
+    assert_null(sl__picture_read(bytes, size, 0, 0, &picture));
+    OK(sl_dataset_get(set, i, x, &label));
+    for (int k = 0; k < 3 * PLANE; k++) {
+      int c = k / PLANE, at = k % PLANE;
+      int value = picture.values[picture.channels == 3 ? 3 * at + c : at];
+      float want = ((float)value / 255.0f - info->mean[c]) / info->deviation[c];
+      assert_memory_equal(&x[k], &want, sizeof want);
+    }
+    free(bytes);
+    sl__picture_free(&picture);
+  }
+  sl_dataset_free(set);
+  remove_all("set");
 }
 
 /* Cut at any place it is refused; changed at any place it is read or refused. */
@@ -242,7 +286,7 @@ static void test_damaged_jpeg(void **state) {
   size = make_jpeg(16, 16, 4, &bytes);
   assert_non_null(strstr(sl__picture_read(bytes, size, 0, 0, &picture), "CMYK"));
   free(bytes);
-  free(picture.values);
+  sl__picture_free(&picture);
 }
 #endif
 
@@ -260,7 +304,7 @@ static void test_png(void **state) {
   assert_true(picture.width == 10 && picture.height == 6 && picture.channels == 3);
   for (int i = 0; i < 180; i++) assert_int_equal(picture.values[i], pixels[i]);
   assert_non_null(sl__picture_read(bytes, size / 2, 3, 3, &picture));
-  free(picture.values);
+  sl__picture_free(&picture);
 }
 #endif
 
@@ -285,6 +329,7 @@ int main(void) {
       cmocka_unit_test(test_parts),       cmocka_unit_test(test_bad_pictures),
 #ifdef SL_HAVE_JPEG
       cmocka_unit_test(test_jpeg),        cmocka_unit_test(test_damaged_jpeg),
+      cmocka_unit_test(test_direct),
 #endif
 #ifdef SL_HAVE_PNG
       cmocka_unit_test(test_png),

@@ -10,6 +10,6 @@ FUZZER(jpeg)(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < count; i++)
       if (picture.values[i] > picture.most) abort();
   }
-  free(picture.values);
+  sl__picture_free(&picture);
   return 0;
 }

@@ -34,7 +34,7 @@ FUZZER(png)(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < count; i++)
       if (picture.values[i] > picture.most) abort();
   }
-  free(picture.values);
+  sl__picture_free(&picture);
   free(copy);
   return 0;
 }

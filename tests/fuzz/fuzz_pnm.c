@@ -16,6 +16,6 @@ FUZZER(pnm)(const uint8_t *bytes, size_t size) {
     bytes += used;
     size -= used;
   }
-  free(picture.values);
+  sl__picture_free(&picture);
   return 0;
 }

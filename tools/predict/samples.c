@@ -101,7 +101,7 @@ void samples_close(struct samples *s) {
   stream_close(s->labels);
   free(s->label_path);
   sl_dataset_free(s->set);
-  free(s->picture.values);
+  sl__picture_free(&s->picture);
   free(s->bytes);
   free(s);
 }
