@@ -13,7 +13,12 @@ static const struct sl__layer_kind *const own[] = {
 };
 #undef SL__KIND
 
-enum { MOST_FIELDS = 256 };
+enum { OWN = sizeof own / sizeof *own, MOST_FIELDS = 256 };
+
+struct sl_kind sl_kind(int i) {
+  if (i < 0 || i >= OWN) return (struct sl_kind){0};
+  return (struct sl_kind){own[i]->name, own[i]->about, own[i]->keys};
+}
 
 /* A registered kind. Kinds are a list, not an array: layers hold their addresses. */
 struct sl__kinds {
@@ -25,7 +30,7 @@ struct sl__kinds {
 };
 
 const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, const char *name) {
-  for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+  for (int i = 0; i < OWN; i++)
     if (!strcmp(own[i]->name, name)) return own[i];
   for (const struct sl__kinds *k = context->kinds; k; k = k->next)
     if (!strcmp(k->name, name)) return &k->kind;

@@ -69,7 +69,8 @@ struct sl__pass {
 };
 
 struct sl__layer_kind {
-  const char *name; /* "conv2d" */
+  const char *name;         /* "conv2d" */
+  const char *about, *keys; /* of the library's kinds: see struct sl_kind */
   size_t options_size;
   const struct sl_field *fields;      /* NULL: the kind has no options of its own */
   const struct sl_layer_kind *custom; /* the program's struct; NULL: a kind of the library */

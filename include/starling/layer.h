@@ -39,6 +39,17 @@ struct sl_field {
 #define SL_FIELD(options, type, name)                                                              \
   { #name, SL_FIELD_##type, offsetof(struct options, name) }
 
+/** What the library says of one of its kinds of layers, as `starling-train --list` prints it. */
+struct sl_kind {
+  const char *name;  /**< "conv2d": the "kind" of an architecture file; NULL behind the last */
+  const char *about; /**< one line, with the shapes: "2-D convolution: [C, H, W] -> [K, H', W']" */
+  const char *keys;  /**< its options, a line each, with the default behind the semicolon:
+                        "kernel_h: height of the window; required"; "": it has none */
+};
+
+/** The library's kind i, from 0, in the order of their names. */
+SL_API struct sl_kind sl_kind(int i);
+
 /** A parameter that a layer has: in files LAYER.SUFFIX. */
 struct sl_layer_parameter {
   const char *suffix; /**< "weight"; of letters, digits and _, at most 31; copied */

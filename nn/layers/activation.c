@@ -85,6 +85,8 @@ static const struct sl_field fields[] = {SL_FIELD(sl_activation_options, ACTIVAT
 
 const struct sl__layer_kind sl__activation_kind = {
     .name = "activation",
+    .about = "A function of each value: [...] -> the same shape",
+    .keys = "activation: relu, tanh, sigmoid, gelu; required\n",
     .options_size = sizeof(struct sl_activation_options),
     .fields = fields,
     .infer = infer,

@@ -38,13 +38,16 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return sl__onnx_node(w, NULL, layer->input_count == 2 ? "Add" : "Sum", names, NULL);
 }
 
-const struct sl__layer_kind sl__add_kind = {.name = "add",
-                                            .options_size = sizeof(struct sl_add_options),
-                                            .takes_relu = true,
-                                            .infer = infer,
-                                            .forward = forward,
-                                            .backward_data = backward_data,
-                                            .onnx_write = onnx_write};
+const struct sl__layer_kind sl__add_kind = {
+    .name = "add",
+    .about = "The sum of 2 to 15 inputs of one shape: [...] -> the same shape",
+    .keys = "",
+    .options_size = sizeof(struct sl_add_options),
+    .takes_relu = true,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_add(struct sl_model *model, const char *name,
                       const struct sl_add_options *options) {

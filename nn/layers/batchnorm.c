@@ -119,6 +119,10 @@ static const struct sl_field fields[] = {SL_FIELD(sl_batchnorm_options, FLOAT, e
 
 const struct sl__layer_kind sl__batchnorm_kind = {
     .name = "batchnorm",
+    .about = "Batch normalisation over the first axis: [C, ...] -> the same shape",
+    .keys =
+        "epsilon: added to the variance; 1e-5\n"
+        "momentum: weight of a batch in the running statistics; 0.1\n",
     .options_size = sizeof(struct sl_batchnorm_options),
     .fields = fields,
     .wide_params = true,

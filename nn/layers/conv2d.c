@@ -184,6 +184,21 @@ static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channe
                                          SL_FIELD(sl_conv2d_options, INT, dilation_w),
                                          {0}};
 
+static const char keys[] =
+    "channels: K; required\n"
+    "kernel_h: height of the window; required\n"
+    "kernel_w: its width; kernel_h\n"
+    "stride_h: 1\n"
+    "stride_w: stride_h\n"
+    "pad_h: zeros above and below; 0\n"
+    "pad_w: zeros left and right; pad_h\n"
+    "pad_h_only: pad_w stays 0; false\n"
+    "no_bias: false\n"
+    "activation: of the output: relu, tanh, sigmoid, gelu; none\n"
+    "groups: of channels, which do not meet; 1\n"
+    "dilation_h: distance of a window's rows; 1\n"
+    "dilation_w: of its columns; dilation_h\n";
+
 static const struct sl_field row_fields[] = {SL_FIELD(sl_conv1d_options, INT, channels),
                                              SL_FIELD(sl_conv1d_options, INT, kernel),
                                              SL_FIELD(sl_conv1d_options, INT, stride),
@@ -194,10 +209,22 @@ static const struct sl_field row_fields[] = {SL_FIELD(sl_conv1d_options, INT, ch
                                              SL_FIELD(sl_conv1d_options, ACTIVATION, activation),
                                              {0}};
 
+static const char row_keys[] =
+    "channels: K; required\n"
+    "kernel: length of the window; required\n"
+    "stride: 1\n"
+    "pad: zeros at both ends; 0\n"
+    "dilation: distance of a window's values; 1\n"
+    "groups: of channels, which do not meet; 1\n"
+    "no_bias: false\n"
+    "activation: of the output: relu, tanh, sigmoid, gelu; none\n";
+
 /* A kind and its constructor. */
-#define CONVOLUTION(kind_name, table)                                                              \
+#define CONVOLUTION(kind_name, table, table_keys, does)                                            \
   const struct sl__layer_kind sl__##kind_name##_kind = {                                           \
       .name = #kind_name,                                                                          \
+      .about = does,                                                                               \
+      .keys = table_keys,                                                                          \
       .options_size = sizeof(struct sl_##kind_name##_options),                                     \
       .fields = table,                                                                             \
       .activation = activation,                                                                    \
@@ -212,5 +239,5 @@ static const struct sl_field row_fields[] = {SL_FIELD(sl_conv1d_options, INT, ch
     return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
   }
 
-CONVOLUTION(conv2d, fields)
-CONVOLUTION(conv1d, row_fields)
+CONVOLUTION(conv2d, fields, keys, "2-D convolution: [C, H, W] -> [K, H', W']")
+CONVOLUTION(conv1d, row_fields, row_keys, "1-D convolution: [C, L] -> [K, L']")

@@ -161,6 +161,23 @@ static const struct sl_field fields[] = {
 
 const struct sl__layer_kind sl__conv_transpose2d_kind = {
     .name = "conv_transpose2d",
+    .about = "Transposed 2-D convolution, which enlarges: [C, H, W] -> [K, H', W']",
+    .keys =
+        "channels: K; required\n"
+        "kernel_h: height of the window; required\n"
+        "kernel_w: its width; kernel_h\n"
+        "stride_h: 1\n"
+        "stride_w: stride_h\n"
+        "pad_h: rows cut off above and below; 0\n"
+        "pad_w: columns cut off left and right; pad_h\n"
+        "output_pad_h: rows added below; 0\n"
+        "output_pad_w: columns added at the right; 0\n"
+        "dilation_h: distance of a window's rows; 1\n"
+        "dilation_w: of its columns; dilation_h\n"
+        "groups: of channels, which do not meet; 1\n"
+        "no_bias: false\n"
+        "activation: of the output: relu, tanh, sigmoid, gelu; none\n"
+        "pad_h_only: pad_w stays 0; false\n",
     .options_size = sizeof(struct sl_conv_transpose2d_options),
     .fields = fields,
     .activation = activation,

@@ -112,16 +112,23 @@ static const struct sl_field fields[] = {SL_FIELD(sl_dense_options, INT64, featu
                                          SL_FIELD(sl_dense_options, BOOL, positions),
                                          {0}};
 
-const struct sl__layer_kind sl__dense_kind = {.name = "dense",
-                                              .options_size = sizeof(struct sl_dense_options),
-                                              .fields = fields,
-                                              .may_share = true,
-                                              .infer = infer,
-                                              .forward = forward,
-                                              .backward_begin = backward_begin,
-                                              .backward_data = backward_data,
-                                              .backward_weight = backward_weight,
-                                              .onnx_write = onnx_write};
+const struct sl__layer_kind sl__dense_kind = {
+    .name = "dense",
+    .about = "A fully connected layer: [...] -> [O]; with positions [T..., I] -> [T..., O]",
+    .keys =
+        "features: O; required\n"
+        "no_bias: false\n"
+        "activation: of the output: relu, tanh, sigmoid, gelu; none\n"
+        "positions: along the last axis only; false\n",
+    .options_size = sizeof(struct sl_dense_options),
+    .fields = fields,
+    .may_share = true,
+    .infer = infer,
+    .forward = forward,
+    .backward_begin = backward_begin,
+    .backward_data = backward_data,
+    .backward_weight = backward_weight,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_dense(struct sl_model *model, const char *name,
                         const struct sl_dense_options *options) {

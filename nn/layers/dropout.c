@@ -56,13 +56,16 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 
 static const struct sl_field fields[] = {SL_FIELD(sl_dropout_options, FLOAT, rate), {0}};
 
-const struct sl__layer_kind sl__dropout_kind = {.name = "dropout",
-                                                .options_size = sizeof(struct sl_dropout_options),
-                                                .fields = fields,
-                                                .infer = infer,
-                                                .forward = forward,
-                                                .backward_data = backward_data,
-                                                .onnx_write = onnx_write};
+const struct sl__layer_kind sl__dropout_kind = {
+    .name = "dropout",
+    .about = "Zeros at random in training: [...] -> the same shape",
+    .keys = "rate: the share of zeros, from 0 to below 1; 0\n",
+    .options_size = sizeof(struct sl_dropout_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_dropout(struct sl_model *model, const char *name,
                           const struct sl_dropout_options *options) {

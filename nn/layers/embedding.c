@@ -70,6 +70,10 @@ static const struct sl_field fields[] = {SL_FIELD(sl_embedding_options, INT64, v
 
 const struct sl__layer_kind sl__embedding_kind = {
     .name = "embedding",
+    .about = "A row of a table for each token: [T] -> [T, D]; the first layer",
+    .keys =
+        "vocabulary: number of tokens; required\n"
+        "features: D; required\n",
     .options_size = sizeof(struct sl_embedding_options),
     .fields = fields,
     .infer = infer,

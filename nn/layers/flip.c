@@ -38,13 +38,16 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 
 static const struct sl_field fields[] = {SL_FIELD(sl_flip_options, INT, axis), {0}};
 
-const struct sl__layer_kind sl__flip_kind = {.name = "flip",
-                                             .options_size = sizeof(struct sl_flip_options),
-                                             .fields = fields,
-                                             .infer = infer,
-                                             .forward = forward,
-                                             .backward_data = backward_data,
-                                             .onnx_write = onnx_write};
+const struct sl__layer_kind sl__flip_kind = {
+    .name = "flip",
+    .about = "The opposite order along an axis: [...] -> the same shape",
+    .keys = "axis: from 0, without the batch's; 0\n",
+    .options_size = sizeof(struct sl_flip_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_flip(struct sl_model *model, const char *name,
                        const struct sl_flip_options *options) {

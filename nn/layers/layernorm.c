@@ -188,6 +188,12 @@ static const struct sl_field layernorm_fields[] = {SL_FIELD(sl_layernorm_options
 
 const struct sl__layer_kind sl__layernorm_kind = {
     .name = "layernorm",
+    .about = "Layer normalisation over the last axes: [...] -> the same shape",
+    .keys =
+        "axes: how many; 1\n"
+        "epsilon: added to the variance; 1e-5\n"
+        "plain: without weight and bias; false\n"
+        "rms: without mean and bias; false\n",
     .options_size = sizeof(struct sl_layernorm_options),
     .fields = layernorm_fields,
     .wide_params = true,
@@ -204,6 +210,11 @@ static const struct sl_field groupnorm_fields[] = {SL_FIELD(sl_groupnorm_options
 
 const struct sl__layer_kind sl__groupnorm_kind = {
     .name = "groupnorm",
+    .about = "Group normalisation: [C, ...] -> the same shape",
+    .keys =
+        "groups: of channels; one a channel\n"
+        "epsilon: added to the variance; 1e-5\n"
+        "plain: without weight and bias; false\n",
     .options_size = sizeof(struct sl_groupnorm_options),
     .fields = groupnorm_fields,
     .wide_params = true,

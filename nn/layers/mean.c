@@ -61,13 +61,18 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 static const struct sl_field fields[] = {
     SL_FIELD(sl_mean_options, SHAPE, axes), SL_FIELD(sl_mean_options, BOOL, keep), {0}};
 
-const struct sl__layer_kind sl__mean_kind = {.name = "mean",
-                                             .options_size = sizeof(struct sl_mean_options),
-                                             .fields = fields,
-                                             .infer = infer,
-                                             .forward = forward,
-                                             .backward_data = backward_data,
-                                             .onnx_write = onnx_write};
+const struct sl__layer_kind sl__mean_kind = {
+    .name = "mean",
+    .about = "The mean over axes: [C, ...] -> [C]",
+    .keys =
+        "axes: a list, from 0, without the batch's; all but the first\n"
+        "keep: the axes stay, of size 1; false\n",
+    .options_size = sizeof(struct sl_mean_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_mean(struct sl_model *model, const char *name,
                        const struct sl_mean_options *options) {

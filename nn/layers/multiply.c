@@ -42,12 +42,15 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return product;
 }
 
-const struct sl__layer_kind sl__multiply_kind = {.name = "multiply",
-                                                 .options_size = sizeof(struct sl_multiply_options),
-                                                 .infer = infer,
-                                                 .forward = forward,
-                                                 .backward_data = backward_data,
-                                                 .onnx_write = onnx_write};
+const struct sl__layer_kind sl__multiply_kind = {
+    .name = "multiply",
+    .about = "The product, value by value, of 2 to 15 inputs of one shape: [...] -> the same shape",
+    .keys = "",
+    .options_size = sizeof(struct sl_multiply_options),
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_multiply(struct sl_model *model, const char *name,
                            const struct sl_multiply_options *options) {

@@ -57,13 +57,16 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 
 static const struct sl_field fields[] = {SL_FIELD(sl_permute_options, SHAPE, axes), {0}};
 
-const struct sl__layer_kind sl__permute_kind = {.name = "permute",
-                                                .options_size = sizeof(struct sl_permute_options),
-                                                .fields = fields,
-                                                .infer = infer,
-                                                .forward = forward,
-                                                .backward_data = backward_data,
-                                                .onnx_write = onnx_write};
+const struct sl__layer_kind sl__permute_kind = {
+    .name = "permute",
+    .about = "Axes in another order: [A, B, C] -> [C, B, A]",
+    .keys = "axes: a list, [1, 2, 0]; the opposite order\n",
+    .options_size = sizeof(struct sl_permute_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_permute(struct sl_model *model, const char *name,
                           const struct sl_permute_options *options) {

@@ -139,16 +139,35 @@ static const struct sl_field fields[] = {SL_FIELD(sl_pool2d_options, INT, kernel
                                          SL_FIELD(sl_pool2d_options, BOOL, pad_h_only),
                                          {0}};
 
+static const char plane_keys[] =
+    "kernel_h: height of the window; required unless global\n"
+    "kernel_w: its width; kernel_h\n"
+    "stride_h: the window's height\n"
+    "stride_w: the window's width; stride_h if that is given\n"
+    "pad_h: rows added above and below; 0\n"
+    "pad_w: columns added left and right; pad_h\n"
+    "global: the window is the whole plane; false\n"
+    "pad_h_only: pad_w stays 0; false\n";
+
 static const struct sl_field row_fields[] = {SL_FIELD(sl_pool1d_options, INT, kernel),
                                              SL_FIELD(sl_pool1d_options, INT, stride),
                                              SL_FIELD(sl_pool1d_options, INT, pad),
                                              SL_FIELD(sl_pool1d_options, BOOL, global),
                                              {0}};
 
+static const char row_keys[] =
+    "kernel: length of the window; required unless global\n"
+    "stride: the window's length\n"
+    "pad: values added at both ends; 0\n"
+    "global: the window is the whole row; false\n";
+
 /* A kind and its constructor; behind the table its functions. */
-#define POOLING(kind_name, type, table, ...)                                                       \
-  const struct sl__layer_kind sl__##kind_name##_kind = {                                           \
-      .name = #kind_name, .options_size = sizeof(struct type), .fields = table, __VA_ARGS__};      \
+#define POOLING(kind_name, type, table, table_keys, ...)                                           \
+  const struct sl__layer_kind sl__##kind_name##_kind = {.name = #kind_name,                        \
+                                                        .keys = table_keys,                        \
+                                                        .options_size = sizeof(struct type),       \
+                                                        .fields = table,                           \
+                                                        __VA_ARGS__};                              \
   enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
                                 const struct type *options) {                                      \
     return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
@@ -162,7 +181,11 @@ static const struct sl_field row_fields[] = {SL_FIELD(sl_pool1d_options, INT, ke
   .infer = infer, .forward = forward_average, .backward_data = backward_average,                   \
   .onnx_write = onnx_write_average
 
-POOLING(maxpool2d, sl_pool2d_options, fields, MAXIMA)
-POOLING(maxpool1d, sl_pool1d_options, row_fields, MAXIMA)
-POOLING(avgpool2d, sl_pool2d_options, fields, AVERAGES)
-POOLING(avgpool1d, sl_pool1d_options, row_fields, AVERAGES)
+POOLING(maxpool2d, sl_pool2d_options, fields, plane_keys,
+        .about = "Maxima of windows: [C, H, W] -> [C, H', W']", MAXIMA)
+POOLING(maxpool1d, sl_pool1d_options, row_fields, row_keys,
+        .about = "Maxima of windows: [C, L] -> [C, L']", MAXIMA)
+POOLING(avgpool2d, sl_pool2d_options, fields, plane_keys,
+        .about = "Means of windows: [C, H, W] -> [C, H', W']", AVERAGES)
+POOLING(avgpool1d, sl_pool1d_options, row_fields, row_keys,
+        .about = "Means of windows: [C, L] -> [C, L']", AVERAGES)

@@ -226,6 +226,8 @@ static const struct sl_field lstm_fields[] = {SL_FIELD(sl_lstm_options, INT64, f
                                               {0}};
 
 const struct sl__layer_kind sl__lstm_kind = {.name = "lstm",
+                                             .about = "LSTM over time: [T, I] -> [T, H]",
+                                             .keys = "features: H; required\n",
                                              .options_size = sizeof(struct sl_lstm_options),
                                              .fields = lstm_fields,
                                              .infer = infer,
@@ -242,6 +244,8 @@ static const struct sl_field gru_fields[] = {SL_FIELD(sl_gru_options, INT64, fea
                                              {0}};
 
 const struct sl__layer_kind sl__gru_kind = {.name = "gru",
+                                            .about = "GRU over time: [T, I] -> [T, H]",
+                                            .keys = "features: H; required\n",
                                             .options_size = sizeof(struct sl_gru_options),
                                             .fields = gru_fields,
                                             .infer = infer,

@@ -61,13 +61,16 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 
 static const struct sl_field fields[] = {SL_FIELD(sl_reshape_options, SHAPE, shape), {0}};
 
-const struct sl__layer_kind sl__reshape_kind = {.name = "reshape",
-                                                .options_size = sizeof(struct sl_reshape_options),
-                                                .fields = fields,
-                                                .infer = infer,
-                                                .forward = forward,
-                                                .backward_data = backward_data,
-                                                .onnx_write = onnx_write};
+const struct sl__layer_kind sl__reshape_kind = {
+    .name = "reshape",
+    .about = "The same values in another shape: [...] -> [...]",
+    .keys = "shape: a list; a 0 is what the others leave; flat\n",
+    .options_size = sizeof(struct sl_reshape_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_reshape(struct sl_model *model, const char *name,
                           const struct sl_reshape_options *options) {

@@ -83,13 +83,19 @@ static const struct sl_field fields[] = {SL_FIELD(sl_slice_options, INT, axis),
                                          SL_FIELD(sl_slice_options, SHAPE, shape),
                                          {0}};
 
-const struct sl__layer_kind sl__slice_kind = {.name = "slice",
-                                              .options_size = sizeof(struct sl_slice_options),
-                                              .fields = fields,
-                                              .infer = infer,
-                                              .forward = forward,
-                                              .backward_data = backward_data,
-                                              .onnx_write = onnx_write};
+const struct sl__layer_kind sl__slice_kind = {
+    .name = "slice",
+    .about = "A range along an axis; of a recurrent layer's T steps the last one: \"first\": T - 1",
+    .keys =
+        "axis: from 0, without the batch's; 0\n"
+        "first: 0\n"
+        "count: up to the end\n",
+    .options_size = sizeof(struct sl_slice_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_slice(struct sl_model *model, const char *name,
                         const struct sl_slice_options *options) {

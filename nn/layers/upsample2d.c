@@ -66,6 +66,11 @@ static const struct sl_field fields[] = {SL_FIELD(sl_upsample2d_options, INT, sc
 
 const struct sl__layer_kind sl__upsample2d_kind = {
     .name = "upsample2d",
+    .about = "Enlargement by whole factors: [C, H, W] -> [C, H scale_h, W scale_w]",
+    .keys =
+        "scale_h: from 1 to 1024; required\n"
+        "scale_w: scale_h\n"
+        "bilinear: instead of repeated pixels; false\n",
     .options_size = sizeof(struct sl_upsample2d_options),
     .fields = fields,
     .infer = infer,
