@@ -10,6 +10,7 @@ bin_PROGRAMS += \
 	tools/starling-predict \
 	tools/starling-report \
 	tools/starling-trace \
+	tools/starling-train \
 	tools/starling-tune
 tools_starling_plot_SOURCES = $(tools_plot_files)
 tools_starling_plot_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
@@ -27,6 +28,9 @@ tools_starling_trace_SOURCES = $(tools_trace_files)
 tools_starling_trace_CPPFLAGS = $(AM_CPPFLAGS) -DSL_STARPU_BIN='"$(STARPU_PREFIX)/bin"'
 $(tools_starling_trace_OBJECTS): Makefile # which has StarPU's folder
 tools_starling_trace_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
+tools_starling_train_SOURCES = $(tools_architecture_files)
+tools_starling_train_LDFLAGS = $(installed_ldflags)
+tools_starling_train_LDADD = tools/libtrain.la tools/libcommon.la libstarling.la $(JANSSON_LIBS) -lm
 tools_starling_tune_SOURCES = $(tools_tune_files)
 tools_starling_tune_LDADD = tools/libcommon.la $(JANSSON_LIBS) -lm
 

@@ -250,7 +250,7 @@ static enum sl_status read_names(const struct reader *r, const char *key, const 
                                  char **names) {
   size_t count = json_array_size(array), size = 1;
   char what[64];
-  snprintf(what, sizeof what, "must be there, a list of 1 to %d names", SL__MAX_INPUTS);
+  snprintf(what, sizeof what, "must be a list of 1 to %d names", SL__MAX_INPUTS);
   if (count < 1 || count > SL__MAX_INPUTS) return bad(r, key, what);
   for (size_t i = 0; i < count; i++) {
     const char *name = json_string_value(json_array_get(array, i));
@@ -279,9 +279,8 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
   struct sl_layer_options *layer = options; /* the first member of every options struct */
   const json_t *init = json_object_get(object, "init");
   enum sl_status status;
-  const char *key;
-  json_t *value;
-  SL__TRY(read_names(r, "inputs", json_object_get(object, "inputs"), names));
+  const json_t *inputs = json_object_get(object, "inputs");
+  if (inputs) SL__TRY(read_names(r, "inputs", inputs, names)); /* else the layer before */
   layer->inputs = *names;
   if (init && !json_is_string(init)) return bad(r, "init", "must be a name");
   if (init) SL__TRY(of_file(r, sl_init_parse(json_string_value(init), &layer->init)));

@@ -1,5 +1,6 @@
 #include "tools/train/cli.h"
 
+#include <string.h>
 #include <unistd.h>
 
 static const char exit_status[] =
@@ -63,6 +64,22 @@ static const char *check(void *input) {
   return why ? why : cli_check(checked->cli);
 }
 
+/* A word that is no option is the value of a row of the program's. */
+static int take_argument(void *input, char **words, int count, const char **why) {
+  const struct checked *checked = input;
+  const struct cli_program *program = checked->program;
+  size_t i = 0;
+  (void)count;
+  while (strcmp(program->rows[i].name, program->argument) != 0) i++;
+  if (checked->cli->own_given[i])
+    *why = option_problem("'%s': not understood; %s is given already: '%s'", words[0],
+                          program->usage, checked->cli->own_given[i]);
+  else
+    *why = option_take(&program->rows[i], words[0], program->input);
+  checked->cli->own_given[i] = words[0];
+  return 1;
+}
+
 void cli_parse(struct cli *cli, const struct cli_program *program, int argc, char **argv) {
   struct checked checked = {cli, program};
   cli->own = (struct option_set){.rows = program->rows,
@@ -70,13 +87,15 @@ void cli_parse(struct cli *cli, const struct cli_program *program, int argc, cha
                                  .values = program->input,
                                  .title = "The network:",
                                  .given = cli->own_given};
-  const struct option_program options = {.about = program->about,
+  const struct option_program options = {.usage = program->usage,
+                                         .about = program->about,
                                          .description = program->description,
                                          .exit_status = exit_status,
                                          .examples = program->examples,
                                          .manual = manual,
                                          .sets = {cli->own, cli_set(cli)},
                                          .input = &checked,
+                                         .argument = program->argument ? take_argument : NULL,
                                          .check = check,
                                          .before_refusal = let_first_speak};
   option_parse(&options, argc, argv);

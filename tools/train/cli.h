@@ -92,7 +92,9 @@ struct option_set cli_set(const struct cli *cli);
 /* A trainer's part of the command line. */
 struct cli_program {
   const char *about, *description, *examples; /* of --help and the man page */
-  const struct option_row *rows;              /* of its own, at most CLI_MOST_OWN */
+  const char *usage, *argument;  /* NULL: there are options alone; else what --help calls the word
+                                    that is no option, and the name of the row that takes it */
+  const struct option_row *rows; /* of its own, at most CLI_MOST_OWN */
   size_t row_count;
   void *input;                       /* the struct that they fill */
   const char *(*check)(void *input); /* NULL, or as option_program's */

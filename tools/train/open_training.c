@@ -118,13 +118,41 @@ enum sl_status session_open_model(struct session *session) {
   const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
   const struct sl_shape sample = seen_sample(session);
   enum sl_status status = session->context ? SL_OK : session_open_context(session);
-  if (status == SL_OK)
-    status = info->input_count ? sl_model_new_fields(session->context, info->inputs,
-                                                     info->input_count, &session->model)
-                               : sl_model_new(session->context, &sample, &session->model);
-  if (status == SL_OK)
-    status = program->build(session->model, info, session->cli.init, program->cli.input);
-  if (status == SL_OK) status = sl_model_build(session->model);
+  if (status != SL_OK) return status;
+  if (program->open_model)
+    return program->open_model(session->context, session->cli.init, program->cli.input,
+                               &session->model);
+  status = info->input_count ? sl_model_new_fields(session->context, info->inputs,
+                                                   info->input_count, &session->model)
+                             : sl_model_new(session->context, &sample, &session->model);
+  if (status != SL_OK) return status;
+  return program->build(session->model, info, session->cli.init, program->cli.input);
+}
+
+/* Only a model that the program has not made for these data can fail to fit them. */
+int session_check_model(struct session *session) {
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  const struct sl_shape sample = seen_sample(session), *input = sl_model_input(session->model),
+                        *output = sl_model_output(session->model);
+  char model[96], data[96];
+  if (!sl_shape_equal(input, &sample))
+    return session_fail(session, EXIT_FAILED, "the model takes samples %s, but %s has samples %s",
+                        sl_shape_text(input, model, sizeof model), info->name,
+                        sl_shape_text(&sample, data, sizeof data));
+  if (info->target_count) return EXIT_DONE; /* the loss's parts are checked one by one */
+  sl_shape_text(output, model, sizeof model);
+  if (info->target.ndim && !sl_shape_equal(output, &info->target))
+    return session_fail(session, EXIT_FAILED, "the model's output is %s, but %s has targets %s",
+                        model, info->name, sl_shape_text(&info->target, data, sizeof data));
+  if (!info->target.ndim && output->dim[output->ndim - 1] != info->classes)
+    return session_fail(session, EXIT_FAILED, "the model's output is %s, but %s has %d classes",
+                        model, info->name, info->classes);
+  return EXIT_DONE;
+}
+
+enum sl_status session_set_model(struct session *session) {
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  enum sl_status status = sl_model_build(session->model);
   if (status == SL_OK) status = note_data(session->model, info);
   if (status == SL_OK && session->cli.placement && !cli_is_automatic(&session->cli))
     status = sl_place(session->model, session->cli.placement);

@@ -17,6 +17,9 @@ struct program {
   /* Append the layers; the last one has program_outputs(data) outputs. */
   enum sl_status (*build)(struct sl_model *model, const struct sl_dataset_info *data,
                           enum sl_init init, const void *input);
+  /* Instead of build: a whole model, which need not be built yet. */
+  enum sl_status (*open_model)(struct sl_context *context, enum sl_init init, const void *input,
+                               struct sl_model **model);
   /* NULL: images by --data. Else opens the training set and the test set; for a text the messages
    * have the perplexity. */
   enum sl_status (*open_data)(const struct cli *cli, void *input, struct sl_dataset **train,

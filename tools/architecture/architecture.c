@@ -1,0 +1,38 @@
+#include "tools/architecture/architecture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/json.h"
+
+/* Sets the init of all layers that have none. A layer without weights does not mind. */
+static void set_init(json_t *object, enum sl_init init) {
+  json_t *layer;
+  size_t i;
+  json_array_foreach(json_object_get(object, "layers"), i,
+                     layer) if (json_is_object(layer) && !json_object_get(layer, "init"))
+      json_object_set_new(layer, "init", json_string(sl_init_name(init)));
+}
+
+/* The description at path if it is JSON and names no weights; else NULL: the library says what is
+ * wrong with it, or reads it as it is. */
+static json_t *read_description(const char *path) {
+  json_error_t error;
+  json_t *object = sl__json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  if (json_is_object(object) && !json_object_get(object, "weights")) return object;
+  json_decref(object);
+  return NULL;
+}
+
+enum sl_status architecture_open(struct sl_context *context, const char *path, enum sl_init init,
+                                 struct sl_model **model) {
+  json_t *object = read_description(path);
+  if (!object) return sl_model_open(context, path, model);
+  if (init != SL_INIT_DEFAULT) set_init(object, init);
+  char *text = sl__json_text(object, JSON_REAL_PRECISION(9));
+  json_decref(object);
+  if (!text) return SL_NO_MEMORY;
+  enum sl_status status = sl_model_parse(context, path, text, strlen(text), model);
+  free(text);
+  return status;
+}
