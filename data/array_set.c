@@ -1,5 +1,6 @@
 /* The dataset of arrays, inputs and targets, whose rows are read from their files batch by
  * batch: they may be larger than memory. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,8 @@ struct side {
 
 struct array_set {
   struct sl_dataset set;
-  struct side inputs, targets;
-  int32_t *labels; /* [count]; NULL: the targets are values */
+  struct side inputs, targets; /* no targets: options->inputs_only */
+  int32_t *labels;             /* [count]; NULL: the targets are values */
 };
 
 /* These samples are read next. */
@@ -66,6 +67,8 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
         read_row(&set->inputs, samples[row], room, rows->x + (size_t)row * dataset->sample_size));
     if (set->labels)
       rows->labels[row] = set->labels[samples[row]];
+    else if (!set->targets.count) /* the samples are for answers */
+      rows->targets[row] = NAN;
     else
       SL__TRY(read_row(&set->targets, samples[row], room,
                        rows->targets + (size_t)row * dataset->target_size));
@@ -210,7 +213,7 @@ static enum sl_status choose_names(const char *path, const struct sl_reader_opti
   const char *colon = sl__hdf5_colon(path);
   enum sl_status status;
   if (sl__ends_in(path, ".npy")) { /* a pair of files has two paths */
-    if (!options->target)
+    if (!options->target && !options->inputs_only)
       return sl__fail(SL_BAD_ARGUMENT,
                       "%s: holds the inputs; name the file of the targets, such as y.npy", path);
     names->inputs = (struct names){.path = path, .count = 1};
@@ -287,7 +290,10 @@ static enum sl_status make_set(struct array_set *opened, const struct both *name
   } else {
     about.sample = row_shape(inputs);
   }
-  if (opened->targets.count > 1) {
+  about.missing = !opened->targets.count;
+  if (about.missing) {
+    about.target = SL_SHAPE(1);
+  } else if (opened->targets.count > 1) {
     SL__TRY(list_fields(&opened->targets, &names->targets, suffix, wanted != SL_TARGET_VALUES,
                         own[1], fields[1]));
     about.target_count = opened->targets.count;
@@ -325,7 +331,7 @@ static enum sl_status read_arrays(const char *path, const struct sl_reader_optio
   SL__TRY(check_like(path, like));
   SL__TRY(choose_names(path, options, suffix, &names));
   SL__TRY(open_side(&names.inputs, &opened.inputs));
-  SL__TRY(open_side(&names.targets, &opened.targets));
+  if (!options->inputs_only) SL__TRY(open_side(&names.targets, &opened.targets));
   SL__TRY(make_set(&opened, &names, suffix,
                    like && like->info.classes ? SL_TARGET_CLASSES : options->targets, dataset));
   return SL_OK;
@@ -359,7 +365,7 @@ const struct sl__reader sl__arrays_reader = {
                .about = "inputs x and targets y of any shape",
                .files = "x.npy and y.npy, or one .npz or .h5 file",
                .own = true},
-    .uses = SL__USES_INPUTS | SL__USES_TARGET | SL__USES_VALIDATION,
+    .uses = SL__USES_INPUTS | SL__USES_TARGET | SL__USES_VALIDATION | SL__USES_INPUTS_ONLY,
     .is_in = is_in,
     .has_parts = has_parts,
     .read = read_arrays};

@@ -161,6 +161,56 @@ static enum sl_status take_columns(struct sl__csv *csv, const struct sl__csv *li
   return SL_OK;
 }
 
+/* The columns of the training, by their names, wherever they are in this table. */
+static enum sl_status find_column(struct sl__csv *csv, const struct sl_column *wanted) {
+  struct sl__word *entry;
+  int c = 0;
+  while (c < csv->columns &&
+         (csv->column[c].role == SL__CSV_INPUT || strcmp(csv->column[c].name, wanted->name) != 0))
+    c++;
+  if (c == csv->columns)
+    return fail_columns(csv, "has no column ", (int)strlen(wanted->name), wanted->name);
+  struct sl__csv_column *column = &csv->column[c];
+  column->role = SL__CSV_INPUT;
+  column->kind = wanted->text_count ? SL__CSV_TEXT : SL__CSV_NUMBER;
+  column->may_miss = wanted->missing;
+  for (int i = 0; i < wanted->text_count; i++) {
+    enum sl_status status =
+        sl__words_add(&column->words, wanted->texts[i], strlen(wanted->texts[i]), &entry);
+    if (status != SL_OK) return status;
+  }
+  csv->order[csv->ordered++] = c;
+  return SL_OK;
+}
+
+/* For answers: the columns that the options name, else all. */
+static enum sl_status find_inputs(struct parser *p) {
+  struct sl__csv *csv = p->csv;
+  enum sl_status status = SL_OK;
+  for (int c = 0; c < csv->columns; c++) {
+    csv->column[c].role = p->options->columns ? SL__CSV_IGNORED : SL__CSV_INPUT;
+    csv->column[c].kind = SL__CSV_NUMBER;
+  }
+  for (int i = 0; p->options->columns && i < p->options->column_count && status == SL_OK; i++)
+    status = find_column(csv, &p->options->columns[i]);
+  return status;
+}
+
+static enum sl_status choose_columns(struct parser *p) {
+  struct sl__csv *csv = p->csv;
+  enum sl_status status;
+  int given = p->options->columns ? p->options->column_count : 0;
+  csv->order = sl__alloc((size_t)(given > csv->columns ? given : csv->columns), sizeof *csv->order,
+                         "a table's columns");
+  if (!csv->order) return SL_NO_MEMORY;
+  status = p->like                   ? take_columns(csv, p->like)
+           : p->options->inputs_only ? find_inputs(p)
+                                     : choose_roles(p);
+  for (int c = 0; status == SL_OK && !given && c < csv->columns; c++)
+    csv->order[csv->ordered++] = c;
+  return status;
+}
+
 /* ---- the rows ---- */
 
 /* The number of a text among those of its column. */
@@ -170,7 +220,7 @@ static enum sl_status read_text(struct parser *p, const struct sl__csv_field *fi
   struct sl__word *entry;
   enum sl_status status = sl__words_add(&column->words, field->text, field->size, &entry);
   if (status != SL_OK) return status;
-  if (p->like && column->words.count > known)
+  if ((p->like || p->options->columns) && column->words.count > known)
     return bad_field(p, field, "does not occur in the training's table");
   size_t most = column->role == SL__CSV_INPUT ? MOST_INPUT_LEVELS : MOST_LEVELS;
   if (column->words.count > most)
@@ -210,7 +260,7 @@ static enum sl_status read_field(struct parser *p, const struct sl__csv_field *f
   if (column->role == SL__CSV_IGNORED) return SL_OK;
   if (!sl__csv_is_missing(field)) return read_value(p, field, &row[field->column - 1]);
   row[field->column - 1] = NAN;
-  if (p->options->missing == SL_MISSING_REFUSE)
+  if (p->options->missing == SL_MISSING_REFUSE && !column->may_miss)
     return bad_field(p, field,
                      "is a missing value; such rows may be dropped, or the column's mean taken");
   *drop |= p->options->missing == SL_MISSING_DROP || column->role == SL__CSV_TARGET;
@@ -360,7 +410,7 @@ enum sl_status sl__csv_parse(const char *path, uint8_t *bytes, size_t size,
   sl__csv_begin(&p.cursor, csv->path, (char *)bytes, size);
   SL__TRY(read_first_row(&p));
   SL__TRY(name_columns(&p));
-  SL__TRY(like ? take_columns(csv, like) : choose_roles(&p));
+  SL__TRY(choose_columns(&p));
   SL__TRY(read_rows(&p));
 out:
   for (int c = 0; csv->column && c < csv->columns; c++) {
@@ -378,6 +428,7 @@ void sl__csv_free(struct sl__csv *csv) {
     free(csv->column[c].name);
   }
   free(csv->column);
+  free(csv->order);
   free(csv->values);
   free(csv->path);
   *csv = (struct sl__csv){0};

@@ -51,6 +51,7 @@ struct sl__csv_column {
   char *name; /* "3" where the file has no header */
   enum sl__csv_role role;
   enum sl__csv_kind kind; /* by the first field that is not missing */
+  bool may_miss;          /* with options->inputs_only: its fields may be missing */
   /* of a text: its different texts, sorted; numbers, if all are some, by their values */
   char **levels;
   int level_count;
@@ -62,6 +63,7 @@ struct sl__csv {
   bool header;
   struct sl__csv_column *column;
   int columns;
+  int *order, ordered; /* the columns that samples are made of, in the samples' order */
   int64_t rows, capacity;
   int64_t dropped; /* rows left out for a missing field */
   float *values;   /* [rows, columns]; of a text the number of its level; missing: NaN */

@@ -16,6 +16,8 @@
 struct csv_set {
   struct sl_dataset set;
   struct sl__csv csv;
+  struct sl_column *inputs; /* info has these two */
+  const char **targets;
 };
 
 static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, const int64_t *samples,
@@ -24,7 +26,8 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
   float *x = rows->x, *target = rows->targets;
   for (int64_t row = 0; row < count; row++) {
     const float *values = csv->values + (size_t)samples[row] * (size_t)csv->columns;
-    for (int c = 0; c < csv->columns; c++) {
+    for (int i = 0; i < csv->ordered; i++) {
+      const int c = csv->order[i];
       const struct sl__csv_column *column = &csv->column[c];
       if (column->role == SL__CSV_TARGET) {
         if (rows->labels)
@@ -38,18 +41,45 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
           *x++ = values[c] == (float)level ? 1.0f : 0.0f;
       }
     }
+    if (dataset->info.missing) *target++ = NAN; /* the samples are for answers */
   }
   return SL_OK;
 }
 
 static void free_csv(struct sl_dataset *dataset) {
-  sl__csv_free(&((struct csv_set *)dataset)->csv);
+  struct csv_set *set = (struct csv_set *)dataset;
+  sl__csv_free(&set->csv);
+  free(set->inputs);
+  free(set->targets);
 }
 
 static const struct sl__dataset_kind csv_kind = {.fill = fill, .free = free_csv};
 
+/* The columns of the inputs and targets, for the set's info. */
+static enum sl_status list_columns(struct csv_set *set, enum sl_missing missing) {
+  const struct sl__csv *csv = &set->csv;
+  struct sl_dataset_info *info = &set->set.info;
+  set->inputs = sl__alloc((size_t)csv->columns, sizeof *set->inputs, "a table's columns");
+  set->targets = sl__alloc((size_t)csv->columns, sizeof *set->targets, "a table's columns");
+  if (!set->inputs || !set->targets) return SL_NO_MEMORY;
+  for (int i = 0; i < csv->ordered; i++) {
+    const struct sl__csv_column *column = &csv->column[csv->order[i]];
+    if (column->role == SL__CSV_TARGET) set->targets[info->target_name_count++] = column->name;
+    if (column->role != SL__CSV_INPUT) continue;
+    struct sl_column *input = &set->inputs[info->column_count++];
+    *input = (struct sl_column){.name = column->name, .missing = missing == SL_MISSING_MEAN};
+    if (column->kind != SL__CSV_TEXT) continue;
+    input->text_count = column->level_count;
+    input->texts = (const char *const *)column->levels;
+  }
+  info->columns = set->inputs;
+  info->target_names = set->targets;
+  return SL_OK;
+}
+
 /* Takes the table over. */
-static enum sl_status make_set(struct sl__csv *csv, struct sl_dataset **dataset) {
+static enum sl_status make_set(struct sl__csv *csv, const struct sl_reader_options *options,
+                               struct sl_dataset **dataset) {
   int64_t inputs = 0, targets = 0;
   struct sl_dataset_options about = {.name = csv->path, .count = csv->rows};
   for (int c = 0; c < csv->columns; c++) {
@@ -63,12 +93,18 @@ static enum sl_status make_set(struct sl__csv *csv, struct sl_dataset **dataset)
     about.class_names = (const char *const *)column->levels;
   }
   about.sample = SL_SHAPE(inputs);
-  if (!about.classes) about.target = SL_SHAPE(targets);
+  about.missing = options->inputs_only;
+  if (!about.classes) about.target = SL_SHAPE(options->inputs_only ? 1 : targets);
   enum sl_status status = sl__float_set_begin(&csv_kind, sizeof(struct csv_set), &about, dataset);
   if (status != SL_OK) return status;
-  ((struct csv_set *)*dataset)->csv = *csv;
+  struct csv_set *set = (struct csv_set *)*dataset;
+  set->csv = *csv;
   *csv = (struct sl__csv){0};
-  return SL_OK;
+  status = list_columns(set, options->missing);
+  if (status == SL_OK) return SL_OK;
+  sl_dataset_free(*dataset);
+  *dataset = NULL;
+  return status;
 }
 
 static enum sl_status read_csv(const char *path, const struct sl_reader_options *options,
@@ -84,7 +120,7 @@ static enum sl_status read_csv(const char *path, const struct sl_reader_options 
   SL__TRY(sl__file_read(path, MAX_FILE, &bytes, &size));
   SL__TRY(sl__csv_parse(path, bytes, size, options,
                         like ? &((const struct csv_set *)like)->csv : NULL, &csv));
-  SL__TRY(make_set(&csv, dataset));
+  SL__TRY(make_set(&csv, options, dataset));
 out:
   sl__csv_free(&csv);
   free(bytes);
@@ -103,6 +139,7 @@ const struct sl__reader sl__csv_reader = {
                .about = "numbers and texts in columns, one of them the target",
                .files = ".csv or .tsv, plain or .gz",
                .own = true},
-    .uses = SL__USES_TARGET | SL__USES_IGNORE | SL__USES_MISSING | SL__USES_VALIDATION,
+    .uses = SL__USES_TARGET | SL__USES_IGNORE | SL__USES_MISSING | SL__USES_VALIDATION |
+            SL__USES_INPUTS_ONLY,
     .is_in = is_in,
     .read = read_csv};

@@ -13,7 +13,8 @@ enum sl__reader_use {
   SL__USES_MISSING = 8,
   SL__USES_VALIDATION = 16, /* and raw */
   SL__USES_SIZE = 32,
-  SL__USES_SKIP_BAD = 64
+  SL__USES_SKIP_BAD = 64,
+  SL__USES_INPUTS_ONLY = 128
 };
 
 /* Which of a user's files are read. */

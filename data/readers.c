@@ -73,7 +73,8 @@ static enum sl_status check_options(const char *name, const struct sl__reader *r
               {SL__USES_VALIDATION, o->validation, "validation part"},
               {SL__USES_VALIDATION, o->raw, "raw values"},
               {SL__USES_SIZE, o->height || o->width, "size of pictures"},
-              {SL__USES_SKIP_BAD, o->skip_bad, "skipping of pictures"}};
+              {SL__USES_SKIP_BAD, o->skip_bad, "skipping of pictures"},
+              {SL__USES_INPUTS_ONLY, o->inputs_only, "inputs without targets"}};
   for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
     if (uses[i].given && !(reader->uses & uses[i].use))
       return sl__fail(SL_BAD_ARGUMENT, "%s: is %s, which takes no %s; leave this option out", name,
@@ -85,6 +86,7 @@ static enum sl_status check_options(const char *name, const struct sl__reader *r
 static enum sl_status read_part(const struct sl__reader *reader, const char *name,
                                 const struct sl_reader_options *options, bool train,
                                 struct sl_dataset **dataset) {
+  if (options->inputs_only) return reader->read(name, options, SL__PART_WHOLE, NULL, dataset);
   bool apart = reader->has_parts && reader->has_parts(name, options);
   bool other = options->validation && !sl__is_share(options->validation);
   struct sl_dataset *whole = NULL, *test = NULL;

@@ -384,7 +384,12 @@ static enum sl_status make_part(const struct sl_reader_options *options, bool tr
   enum sl_status status = sl__float_set_begin(kind, sizeof **part, &about, &set);
   free(name);
   *part = (struct part_set *)set;
-  return status;
+  if (status != SL_OK) return status;
+  set->info.column_count = info->column_count;
+  set->info.columns = info->columns;
+  set->info.target_name_count = info->target_name_count;
+  set->info.target_names = info->target_names;
+  return SL_OK;
 }
 
 /* The value that each missing input becomes. */

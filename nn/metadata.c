@@ -1,5 +1,5 @@
-/* A model's metadata: the normalisation of its inputs and the names of its classes. Older readers
- * skip these keys and still read the whole model. */
+/* A model's metadata: the normalisation of its inputs, the columns of its table, the names of its
+ * classes, what its outputs say. Older readers skip these keys and still read the whole model. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,10 +25,24 @@ const struct sl_model_notes *sl_model_notes(const struct sl_model *model) {
   return &model->metadata;
 }
 
+/* Names that were copied (copy_names). */
+static void free_names(int count, const char *const *names) {
+  for (int i = 0; names && i < count; i++) free((char *)names[i]);
+  free((char **)names);
+}
+
+static void free_columns(int count, const struct sl_column *columns) {
+  for (int i = 0; columns && i < count; i++) {
+    free((char *)columns[i].name);
+    free_names(columns[i].text_count, columns[i].texts);
+  }
+  free((struct sl_column *)columns);
+}
+
 static void clear(struct sl_model_notes *metadata) {
-  for (int i = 0; metadata->class_names && i < metadata->class_count; i++)
-    free((char *)metadata->class_names[i]);
-  free((char **)metadata->class_names);
+  free_names(metadata->class_count, metadata->class_names);
+  free_names(metadata->target_name_count, metadata->target_names);
+  free_columns(metadata->column_count, metadata->columns);
   free((float *)metadata->mean); /* the deviations follow */
   free((float *)metadata->target_mean);
   *metadata = (struct sl_model_notes){0};
@@ -58,6 +72,35 @@ static enum sl_status check_normal(const char *what, int count, int64_t axis, co
   return SL_OK;
 }
 
+/* what: "class", "column" */
+static enum sl_status check_name(const char *what, int i, const char *name) {
+  json_t *text = json_string(name);
+  if (!text) return sl__fail(SL_BAD_ARGUMENT, "the name of %s %d is no UTF-8; convert it", what, i);
+  json_decref(text);
+  return SL_OK;
+}
+
+/* The columns must make the model's inputs. */
+static enum sl_status check_columns(const struct sl_model *model,
+                                    const struct sl_model_notes *metadata) {
+  int64_t inputs = 0;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < metadata->column_count; i++) {
+    const struct sl_column *column = &metadata->columns[i];
+    inputs += column->text_count ? column->text_count : 1;
+    SL__TRY(check_name("column", i + 1, column->name));
+    for (int k = 0; k < column->text_count; k++)
+      SL__TRY(check_name("a text of column", i + 1, column->texts[k]));
+  }
+  for (int i = 0; i < metadata->target_name_count; i++)
+    SL__TRY(check_name("target", i + 1, metadata->target_names[i]));
+  if (metadata->column_count && inputs != sl_shape_count(&model->sample))
+    return sl__fail(SL_BAD_ARGUMENT, "columns of %lld inputs, but the model takes %lld",
+                    (long long)inputs, (long long)sl_shape_count(&model->sample));
+out:
+  return status;
+}
+
 static enum sl_status check(const struct sl_model *model, const struct sl_model_notes *metadata) {
   const struct sl_shape *output = sl_model_output(model);
   int64_t classes = count_classes(output);
@@ -69,11 +112,11 @@ static enum sl_status check(const struct sl_model *model, const struct sl_model_
   if (metadata->class_count && metadata->class_count != classes)
     return sl__fail(SL_BAD_ARGUMENT, "%d names of classes, but the model has %lld classes",
                     metadata->class_count, (long long)classes);
-  for (int i = 0; i < metadata->class_count; i++) {
-    json_t *text = json_string(metadata->class_names[i]);
-    if (!text) return sl__fail(SL_BAD_ARGUMENT, "the name of class %d is no UTF-8", i);
-    json_decref(text);
-  }
+  for (int i = 0; i < metadata->class_count; i++)
+    SL__TRY(check_name("class", i, metadata->class_names[i]));
+  if (metadata->task > SL_TASK_LABELS)
+    return sl__fail(SL_BAD_ARGUMENT, "there is no task %d", (int)metadata->task);
+  SL__TRY(check_columns(model, metadata));
 out:
   return status;
 }
@@ -85,6 +128,40 @@ static float *copy_normal(size_t count, const float *mean, const float *deviatio
   memcpy(normal, mean, count * sizeof *mean);
   memcpy(normal + count, deviation, count * sizeof *deviation);
   return normal;
+}
+
+/* *mine: how many are copied, those that are to be freed. */
+static enum sl_status copy_names(int count, const char *const *names, int *mine,
+                                 const char *const **copies) {
+  if (!count) return SL_OK;
+  char **room = sl__alloc((size_t)count, sizeof *room, "names of a model's metadata");
+  if (!room) return SL_NO_MEMORY;
+  *copies = (const char *const *)room;
+  for (; *mine < count; ++*mine) {
+    room[*mine] = sl__strdup(names[*mine]);
+    if (!room[*mine]) return SL_NO_MEMORY;
+  }
+  return SL_OK;
+}
+
+static enum sl_status copy_columns(const struct sl_model_notes *metadata,
+                                   struct sl_model_notes *mine) {
+  enum sl_status status = SL_OK;
+  if (!metadata->column_count) return SL_OK;
+  struct sl_column *columns =
+      sl__alloc((size_t)metadata->column_count, sizeof *columns, "a model's columns");
+  if (!columns) return SL_NO_MEMORY;
+  mine->columns = columns;
+  for (int i = 0; i < metadata->column_count && status == SL_OK; i++) {
+    const struct sl_column *from = &metadata->columns[i];
+    columns[i].missing = from->missing;
+    columns[i].name = sl__strdup(from->name);
+    mine->column_count = i + 1;
+    status = columns[i].name ? copy_names(from->text_count, from->texts, &columns[i].text_count,
+                                          &columns[i].texts)
+                             : SL_NO_MEMORY;
+  }
+  return status;
 }
 
 static enum sl_status copy(const struct sl_model_notes *metadata, struct sl_model_notes *mine) {
@@ -102,15 +179,13 @@ static enum sl_status copy(const struct sl_model_notes *metadata, struct sl_mode
     if (!mine->target_mean) return SL_NO_MEMORY;
     mine->target_deviation = mine->target_mean + mine->target_channels;
   }
-  if (!metadata->class_count) return SL_OK;
-  char **names = sl__alloc((size_t)metadata->class_count, sizeof *names, "names of classes");
-  if (!names) return SL_NO_MEMORY;
-  mine->class_names = (const char *const *)names;
-  for (; mine->class_count < metadata->class_count; mine->class_count++) {
-    names[mine->class_count] = sl__strdup(metadata->class_names[mine->class_count]);
-    if (!names[mine->class_count]) return SL_NO_MEMORY;
-  }
-  return SL_OK;
+  mine->task = metadata->task;
+  enum sl_status status = copy_names(metadata->class_count, metadata->class_names,
+                                     &mine->class_count, &mine->class_names);
+  if (status == SL_OK)
+    status = copy_names(metadata->target_name_count, metadata->target_names,
+                        &mine->target_name_count, &mine->target_names);
+  return status == SL_OK ? copy_columns(metadata, mine) : status;
 }
 
 enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes *notes) {
@@ -127,7 +202,67 @@ enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes
   return SL_OK;
 }
 
+/* Mean and deviation of each of the model's outputs, which has more than its target if that is a
+ * class. Targets without names have outputs of their own shape. */
+static void spread_normal(const struct sl_model *model, const struct sl_dataset_info *info,
+                          float *mean, float *deviation) {
+  int64_t values = sl_shape_count(&info->target) / info->target_channels;
+  struct sl_row_field output;
+  for (int i = 0; sl_model_output_field(model, i, &output); i++)
+    for (int f = 0; f < info->target_count; f++) {
+      const struct sl_row_field *target = &info->targets[f];
+      if (strcmp(target->name, output.name) != 0) continue;
+      for (int64_t k = 0; k < sl_shape_count(&output.shape); k++) {
+        int64_t from = (target->first + k) / values;
+        mean[output.first + k] = target->classes ? 0.0f : info->target_mean[from];
+        deviation[output.first + k] = target->classes ? 1.0f : info->target_deviation[from];
+      }
+    }
+}
+
+static enum sl_status note_fields(struct sl_model *model, const struct sl_dataset_info *info,
+                                  struct sl_model_notes *notes) {
+  size_t count = (size_t)sl_shape_count(sl_model_output(model));
+  float *mean = sl__alloc(2 * count, sizeof *mean, "a model's metadata"), *deviation = mean + count;
+  if (!mean) return SL_NO_MEMORY;
+  for (size_t i = 0; i < count; i++) deviation[i] = 1.0f;
+  spread_normal(model, info, mean, deviation);
+  notes->target_channels = (int)count;
+  notes->target_mean = mean;
+  notes->target_deviation = deviation;
+  enum sl_status status = sl_model_note(model, notes);
+  free(mean);
+  return status;
+}
+
+enum sl_status sl_model_note_data(struct sl_model *model, const struct sl_dataset *dataset,
+                                  const struct sl_loss *loss) {
+  SL__NEEDS(model, dataset, loss);
+  const struct sl_dataset_info *info = sl_dataset_info(dataset);
+  struct sl_model_notes notes = {.channels = info->channels,
+                                 .mean = info->mean,
+                                 .deviation = info->deviation,
+                                 .values = !info->bytes && !info->tokens,
+                                 .target_channels = info->target_channels,
+                                 .target_mean = info->target_mean,
+                                 .target_deviation = info->target_deviation,
+                                 .class_count = info->class_names ? info->classes : 0,
+                                 .class_names = info->class_names,
+                                 .task = loss->part_count             ? SL_TASK_UNKNOWN
+                                         : sl_loss_takes_labels(loss) ? SL_TASK_CLASSES
+                                         : loss->kind == SL_LOSS_BCE  ? SL_TASK_LABELS
+                                                                      : SL_TASK_VALUES,
+                                 .column_count = info->column_count,
+                                 .columns = info->columns,
+                                 .target_name_count = info->target_name_count,
+                                 .target_names = info->target_names};
+  return info->target_count ? note_fields(model, info, &notes) : sl_model_note(model, &notes);
+}
+
 /* ---- in JSON ---- */
+
+static const char *const task_names[] = {
+    [SL_TASK_CLASSES] = "classes", [SL_TASK_VALUES] = "values", [SL_TASK_LABELS] = "labels"};
 
 static json_t *list_of(const float *values, int count) {
   json_t *list = json_array();
@@ -140,8 +275,29 @@ static json_t *normal_of(int count, const float *mean, const float *deviation) {
                    list_of(deviation, count));
 }
 
+static json_t *names_of(int count, const char *const *names) {
+  json_t *list = json_array();
+  for (int i = 0; i < count; i++) sl__json_append(&list, json_string(names[i]));
+  return list;
+}
+
+/* A column of numbers is its name alone. */
+static json_t *columns_of(const struct sl_model_notes *m) {
+  json_t *list = json_array();
+  for (int i = 0; i < m->column_count; i++) {
+    const struct sl_column *column = &m->columns[i];
+    json_t *item = json_string(column->name);
+    if (column->text_count || column->missing) item = json_pack("{s:o}", "name", item);
+    if (column->text_count)
+      sl__json_set(&item, "texts", names_of(column->text_count, column->texts));
+    if (column->missing) sl__json_set(&item, "missing", json_true());
+    sl__json_append(&list, item);
+  }
+  return list;
+}
+
 void sl__metadata_write(const struct sl_model *model, json_t **object) {
-  const struct sl_model_notes *m = &model->metadata, *metadata = m;
+  const struct sl_model_notes *m = &model->metadata;
   if (m->channels) {
     json_t *normalize = normal_of(m->channels, m->mean, m->deviation);
     if (m->values) sl__json_set(&normalize, "of", json_string("values"));
@@ -150,12 +306,11 @@ void sl__metadata_write(const struct sl_model *model, json_t **object) {
   if (m->target_channels)
     sl__json_set(object, "targets",
                  normal_of(m->target_channels, m->target_mean, m->target_deviation));
-  if (metadata->class_count) {
-    json_t *names = json_array();
-    for (int i = 0; i < metadata->class_count; i++)
-      sl__json_append(&names, json_string(metadata->class_names[i]));
-    sl__json_set(object, "classes", names);
-  }
+  if (m->class_count) sl__json_set(object, "classes", names_of(m->class_count, m->class_names));
+  if (m->task) sl__json_set(object, "task", json_string(task_names[m->task]));
+  if (m->column_count) sl__json_set(object, "columns", columns_of(m));
+  if (m->target_name_count)
+    sl__json_set(object, "target", names_of(m->target_name_count, m->target_names));
 }
 
 static enum sl_status bad(const char *path, const char *key, const char *what) {
@@ -192,26 +347,66 @@ static enum sl_status read_normal(const char *path, const json_t *object, const 
   return status;
 }
 
-static enum sl_status read_names(const char *path, const json_t *object,
-                                 struct sl_model_notes *metadata, const char ***room) {
-  const json_t *classes = json_object_get(object, "classes");
-  size_t count = json_array_size(classes);
-  if (!classes) return SL_OK;
-  if (count < 1 || count > INT32_MAX) return bad(path, "classes", "must be a list of names");
-  *room = sl__alloc(count, sizeof **room, "names of classes");
+/* The list of names at that key, if there is one; *room has their addresses, in the JSON. */
+static enum sl_status read_names(const char *path, const json_t *object, const char *key,
+                                 int *count, const char ***room) {
+  const json_t *list = json_object_get(object, key);
+  size_t size = json_array_size(list);
+  if (!list) return SL_OK;
+  if (size < 1 || size > INT32_MAX) return bad(path, key, "must be a list of names");
+  *room = sl__alloc(size, sizeof **room, "names of a model's metadata");
   if (!*room) return SL_NO_MEMORY;
-  for (size_t i = 0; i < count; i++) {
-    (*room)[i] = json_string_value(json_array_get(classes, i));
-    if (!(*room)[i]) return bad(path, "classes", "must be a list of names");
+  for (size_t i = 0; i < size; i++) {
+    (*room)[i] = json_string_value(json_array_get(list, i));
+    if (!(*room)[i]) return bad(path, key, "must be a list of names");
   }
-  metadata->class_count = (int)count;
-  metadata->class_names = *room;
+  *count = (int)size;
   return SL_OK;
+}
+
+static enum sl_status read_task(const char *path, const json_t *object, enum sl_task *task) {
+  const json_t *value = json_object_get(object, "task");
+  const char *name = json_string_value(value);
+  if (!value) return SL_OK;
+  for (int i = SL_TASK_CLASSES; name && i <= SL_TASK_LABELS; i++)
+    if (!strcmp(task_names[i], name)) *task = (enum sl_task)i;
+  return *task ? SL_OK : bad(path, "task", "must be classes, values or labels");
+}
+
+/* "x1", or {"name": "kind", "texts": ["down", "up"], "missing": true} */
+static enum sl_status read_column(const char *path, const json_t *item, struct sl_column *column) {
+  const char **texts = NULL;
+  const json_t *missing = json_object_get(item, "missing");
+  column->name = json_string_value(json_is_object(item) ? json_object_get(item, "name") : item);
+  if (!column->name || (missing && !json_is_boolean(missing)))
+    return bad(path, "columns", "must be a list of names, or of objects with a \"name\"");
+  column->missing = json_is_true(missing);
+  enum sl_status status = read_names(path, item, "texts", &column->text_count, &texts);
+  column->texts = texts;
+  return status;
+}
+
+static enum sl_status read_columns(const char *path, const json_t *object,
+                                   struct sl_model_notes *metadata, struct sl_column **room) {
+  const json_t *list = json_object_get(object, "columns");
+  size_t size = json_array_size(list);
+  enum sl_status status = SL_OK;
+  if (!list) return SL_OK;
+  if (size < 1 || size > INT32_MAX) return bad(path, "columns", "must be a list of columns");
+  *room = sl__alloc(size, sizeof **room, "a model's columns");
+  if (!*room) return SL_NO_MEMORY;
+  metadata->columns = *room;
+  for (size_t i = 0; i < size && status == SL_OK; i++) {
+    metadata->column_count = (int)i + 1;
+    status = read_column(path, json_array_get(list, i), &(*room)[i]);
+  }
+  return status;
 }
 
 enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const void *object) {
   struct sl_model_notes metadata = {0};
-  const char **names = NULL, *of;
+  const char **names = NULL, **target_names = NULL, *of;
+  struct sl_column *columns = NULL;
   float *normal = NULL, *targets = NULL;
   char why[512];
   enum sl_status status;
@@ -223,13 +418,21 @@ enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const
   metadata.target_deviation = targets ? targets + metadata.target_channels : NULL;
   of = json_string_value(json_object_get(json_object_get(object, "normalize"), "of"));
   metadata.values = of && !strcmp(of, "values");
-  SL__TRY(read_names(path, object, &metadata, &names));
+  SL__TRY(read_names(path, object, "classes", &metadata.class_count, &names));
+  metadata.class_names = names;
+  SL__TRY(read_names(path, object, "target", &metadata.target_name_count, &target_names));
+  metadata.target_names = target_names;
+  SL__TRY(read_task(path, object, &metadata.task));
+  SL__TRY(read_columns(path, object, &metadata, &columns));
   status = sl_model_note(model, &metadata);
   if (status == SL_BAD_ARGUMENT) {
     snprintf(why, sizeof why, "%s", sl_error());
     status = sl__fail(SL_BAD_FILE, "%s: %s", path, why);
   }
 out:
+  for (int i = 0; i < metadata.column_count; i++) free((char **)columns[i].texts);
+  free(columns);
+  free(target_names);
   free(names);
   free(normal);
   free(targets);

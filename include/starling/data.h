@@ -17,6 +17,15 @@ struct sl_dataset;
 /** Most classes of a dataset. */
 #define SL_MAX_CLASSES (1 << 24)
 
+/** A column of a table that is an input. */
+struct sl_column {
+  const char *name;
+  int text_count;           /**< 0: numbers, one input; else each text is an input of its own, 1 for
+                               the one that a field has, 0 for the others */
+  const char *const *texts; /**< [text_count], in the inputs' order */
+  bool missing; /**< fields may be missing: they become the training's mean, or none of the texts */
+};
+
 struct sl_dataset_info {
   const char *name;       /**< "MNIST, training set", for messages */
   struct sl_shape sample; /**< [C, H, W] */
@@ -32,6 +41,11 @@ struct sl_dataset_info {
   const float *target_mean, *target_deviation; /**< answer = value * target_deviation[c] +
                                                   target_mean[c] is in the targets' unit */
   const char *const *class_names;              /**< [classes], or NULL: they are numbers */
+  /* of a table; 0 and NULL for all other sets */
+  int column_count;
+  const struct sl_column *columns; /**< [column_count], the inputs', in their order */
+  int target_name_count;
+  const char *const *target_names; /**< [target_name_count], of the columns of the targets */
   /* of sentences in buckets (sl_sentences_new); 0 and NULL for all other sets */
   int bucket_count;
   const int64_t *buckets;        /**< [bucket_count], the buckets' lengths in tokens, ascending */
@@ -127,6 +141,13 @@ struct sl_reader_options {
    * are probabilities (0 or 1 for each of several labels) must stay so. */
   bool raw, raw_targets;
   const char *raw_fields; /**< fields of the targets that stay as they are, "NAME,NAME" */
+  /** Samples for answers, not for a training (tables, arrays): all of them, as they are in the
+   * files, without targets: each has the target NaN instead. */
+  bool inputs_only;
+  /** With inputs_only, of a table: the training's columns (sl_model_notes), wherever they stand
+   * among others. NULL: all columns, which must be numbers. */
+  int column_count;
+  const struct sl_column *columns;
 };
 
 /** A set as sl_dataset_open opens it, or a file: a table (.csv, .tsv), arrays (.npz, .npy, .h5), a

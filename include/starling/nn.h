@@ -3,6 +3,7 @@
 #define STARLING_NN_H
 
 #include <starling/base.h>
+#include <starling/data.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -479,6 +480,15 @@ SL_API enum sl_status sl_model_architecture(const struct sl_model *model, const 
 SL_API enum sl_status sl_model_parse(struct sl_context *context, const char *path, const char *text,
                                      size_t size, struct sl_model **model);
 
+/** What the outputs of a model say. */
+enum sl_task {
+  SL_TASK_UNKNOWN,
+  SL_TASK_CLASSES, /**< logits of classes, one of which is right */
+  SL_TASK_VALUES,  /**< numbers, as the targets are */
+  SL_TASK_LABELS /**< logits of labels, each of which may be right; of [C, H, W] each is a pixel of
+                    a mask */
+};
+
 /** Metadata of a model, which its layers do not hold: how its inputs are prepared and how its
  * outputs are named. A saved model's file has it. Zero value: nothing is known. */
 struct sl_model_notes {
@@ -492,12 +502,26 @@ struct sl_model_notes {
    * regression. */
   int target_channels;
   const float *target_mean, *target_deviation;
+  enum sl_task task;
+  int column_count;
+  const struct sl_column *columns; /**< of the table that the model was trained on, in the order of
+                                      its inputs; 0 and NULL: it was no table */
+  int target_name_count;
+  const char *const *target_names; /**< of the columns that are the targets, or the class */
 };
 
 /** Set them, once all layers are there; a copy is made. \return SL_BAD_ARGUMENT for a number that
- * is not finite, a deviation of 0, channels other than 1 and the input's, or another number of
- * names than there are logits. */
+ * is not finite, a deviation of 0, channels other than 1 and the input's, another number of
+ * names than there are logits, or of columns' inputs than the model has, or a name that is no
+ * UTF-8.
+ */
 SL_API enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes *notes);
+
+struct sl_loss;
+
+/** Set them as the data and the loss of a training say. Errors as sl_model_note. */
+SL_API enum sl_status sl_model_note_data(struct sl_model *model, const struct sl_dataset *dataset,
+                                         const struct sl_loss *loss);
 
 /** A model's metadata; it lives until the next sl_model_note, or as long as the model. */
 SL_API const struct sl_model_notes *sl_model_notes(const struct sl_model *model);

@@ -278,8 +278,10 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
                                    const struct sl__layer_kind *kind, char **names, void *options) {
   struct sl_layer_options *layer = options; /* the first member of every options struct */
   const json_t *init = json_object_get(object, "init");
-  enum sl_status status;
   const json_t *inputs = json_object_get(object, "inputs");
+  enum sl_status status = SL_OK;
+  const char *key;
+  json_t *value;
   if (inputs) SL__TRY(read_names(r, "inputs", inputs, names)); /* else the layer before */
   layer->inputs = *names;
   if (init && !json_is_string(init)) return bad(r, "init", "must be a name");

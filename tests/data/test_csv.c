@@ -2,6 +2,7 @@
  * values, the line and column of each mistake. */
 #include <locale.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "data/csv.h"
 #include "data/dataset.h"
@@ -356,15 +357,82 @@ static void test_allocations(void **state) {
   check_allocations(open_good);
 }
 
+/* For answers: the training's columns, wherever they are, and nothing else is looked at. */
+static void test_inputs_only(void **state) {
+  (void)state;
+  static const char *const texts[] = {"down", "up"};
+  const struct sl_column columns[] = {{.name = "b", .missing = true},
+                                      {.name = "kind", .text_count = 2, .texts = texts},
+                                      {.name = "a"}};
+  const struct sl_reader_options options = {
+      .inputs_only = true, .column_count = 3, .columns = columns};
+  struct sl__csv csv;
+  OK(parse("a,other,kind,b\n1,x,up,2\n3,,down,\n", &options, &csv));
+  assert_int_equal(csv.ordered, 3);
+  assert_true(csv.order[0] == 3 && csv.order[1] == 2 && csv.order[2] == 0);
+  assert_true(csv.rows == 2 && csv.values[3] == 2 && isnan(csv.values[7]));
+  assert_true(csv.values[2] == 1 && csv.values[6] == 0);
+  sl__csv_free(&csv);
+  FAILS(parse("a,b\n1,2\n", &options, &csv), SL_BAD_ARGUMENT, "has no column kind");
+  sl__csv_free(&csv);
+  FAILS(parse("a,kind,b\n1,left,2\n", &options, &csv), SL_BAD_FILE, "does not occur");
+  sl__csv_free(&csv);
+  FAILS(parse("a,kind,b\n,up,2\n", &options, &csv), SL_BAD_FILE, "is a missing value");
+  sl__csv_free(&csv);
+  /* without columns all are inputs, and numbers */
+  const struct sl_reader_options all = {.inputs_only = true};
+  check_values("1,2\n3,4\n", &all, 2, 2, VALUES(1, 2, 3, 4));
+  FAILS(parse("a,b\n1,up\n", &all, &csv), SL_BAD_FILE, "is no number");
+  sl__csv_free(&csv);
+}
+
+/* Such a set has all rows, in order, as they are, and NaN for the target. */
+static void test_inputs_only_set(void **state) {
+  (void)state;
+  const struct sl_column columns[] = {{.name = "b"}, {.name = "a"}};
+  struct sl_dataset *set;
+  float x[2], target;
+  char path[] = "/tmp/starling_inputs_XXXXXX.csv";
+  int file = mkstemps(path, 4);
+  assert_true(file >= 0 && write(file, "a,y,b\n1,9,2\n3,9,4\n", 18) == 18 && close(file) == 0);
+  OK(sl_dataset_read(
+      path, &(struct sl_reader_options){.inputs_only = true, .column_count = 2, .columns = columns},
+      true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(info->count == 2 && info->missing && info->column_count == 2);
+  assert_string_equal(info->columns[0].name, "b");
+  OK(sl_dataset_get_targets(set, 1, x, &target));
+  assert_true(x[0] == 4 && x[1] == 3 && isnan(target));
+  sl_dataset_free(set);
+  OK(sl_dataset_read(path, &(struct sl_reader_options){.target = "y"}, true, &set));
+  info = sl_dataset_info(set);
+  assert_true(info->column_count == 2 && info->target_name_count == 1);
+  assert_string_equal(info->columns[1].name, "b");
+  assert_string_equal(info->target_names[0], "y");
+  sl_dataset_free(set);
+  FAILS(sl_dataset_read("digits", &(struct sl_reader_options){.inputs_only = true}, true, &set),
+        SL_BAD_ARGUMENT, "takes no inputs without targets");
+  assert_int_equal(unlink(path), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fields),  cmocka_unit_test(test_quotes),
-      cmocka_unit_test(test_classes), cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_columns), cmocka_unit_test(test_missing),
-      cmocka_unit_test(test_locale),  cmocka_unit_test(test_many_texts),
-      cmocka_unit_test(test_set),     cmocka_unit_test(test_normalised),
-      cmocka_unit_test(test_split),   cmocka_unit_test(test_validation_file),
-      cmocka_unit_test(test_folds),   cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_fields),
+      cmocka_unit_test(test_quotes),
+      cmocka_unit_test(test_classes),
+      cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_columns),
+      cmocka_unit_test(test_missing),
+      cmocka_unit_test(test_locale),
+      cmocka_unit_test(test_many_texts),
+      cmocka_unit_test(test_set),
+      cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_split),
+      cmocka_unit_test(test_validation_file),
+      cmocka_unit_test(test_folds),
+      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_inputs_only),
+      cmocka_unit_test(test_inputs_only_set),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -16,15 +16,24 @@ static enum sl_status parse(const uint8_t *bytes, size_t size,
 }
 
 FUZZER(csv)(const uint8_t *bytes, size_t size) {
+  static const char *const texts[] = {"down", "up"};
+  static const struct sl_column columns[] = {{.name = "a", .missing = true},
+                                             {.name = "b", .text_count = 2, .texts = texts}};
   struct sl__csv csv, again;
   if (size < 1) return 0;
   unsigned how = bytes[0];
   const struct sl_reader_options options = {.target = how & 1 ? "y" : "2",
                                             .ignore = how & 2 ? "a" : NULL,
                                             .targets = (enum sl_target_kind)((how >> 2 & 3) % 3),
-                                            .missing = (enum sl_missing)((how >> 4 & 3) % 3)};
+                                            .missing = (enum sl_missing)((how >> 4 & 3) % 3),
+                                            .inputs_only = how & 64,
+                                            .column_count = how & 128 ? 2 : 0,
+                                            .columns = how & 128 ? columns : NULL};
   if (parse(bytes + 1, size - 1, &options, NULL, &csv) == SL_OK) {
-    if (parse(bytes + 1, size - 1, &options, &csv, &again) != SL_OK) abort();
+    const struct sl__csv *like = options.inputs_only ? NULL : &csv;
+    if (parse(bytes + 1, size - 1, &options, like, &again) != SL_OK) abort();
+    for (int i = 0; i < csv.ordered; i++)
+      if (csv.order[i] < 0 || csv.order[i] >= csv.columns) abort();
     if (again.rows != csv.rows) abort();
     for (int64_t i = 0; i < csv.rows * csv.columns; i++)
       if (memcmp(&csv.values[i], &again.values[i], sizeof *csv.values) != 0) abort();

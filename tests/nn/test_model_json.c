@@ -291,6 +291,64 @@ static void units_of_targets_are_kept(void **state) {
   check_round_trip(m);
 }
 
+/* The columns of a training's table, the names of its targets and the task, too. */
+static void columns_are_kept(void **state) {
+  (void)state;
+  static const char *const texts[] = {"down", "\303\251"}, *const targets[] = {"y", "z"};
+  struct sl_column columns[] = {{.name = "a"},
+                                {.name = "kind", .text_count = 2, .texts = texts},
+                                {.name = "b", .missing = true}};
+  struct sl_model *m = new_model(SL_SHAPE(4)), *read;
+  add_dense(m, "fc", 2, SL_INIT_ZERO);
+  struct sl_model_notes notes = {.task = SL_TASK_LABELS,
+                                 .column_count = 3,
+                                 .columns = columns,
+                                 .target_name_count = 2,
+                                 .target_names = targets};
+  OK(sl_model_note(m, &notes));
+  char *text = text_of(m);
+  assert_non_null(strstr(text, "\"task\": \"labels\""));
+  assert_non_null(strstr(text, "\"columns\": [\"a\", {\"name\": \"kind\", \"texts\": [\"down\", "));
+  assert_non_null(strstr(text, "{\"name\": \"b\", \"missing\": true}]"));
+  OK(sl_model_parse(context, "text", text, strlen(text), &read));
+  const struct sl_model_notes *back = sl_model_notes(read);
+  assert_true(back->task == SL_TASK_LABELS && back->column_count == 3);
+  for (int i = 0; i < 3; i++) {
+    assert_string_equal(back->columns[i].name, columns[i].name);
+    assert_true(back->columns[i].missing == columns[i].missing);
+    assert_int_equal(back->columns[i].text_count, columns[i].text_count);
+  }
+  assert_string_equal(back->columns[1].texts[1], texts[1]);
+  assert_int_equal(back->target_name_count, 2);
+  assert_string_equal(back->target_names[1], "z");
+  columns[1].text_count = 1;
+  FAILS(sl_model_note(read, &notes), SL_BAD_ARGUMENT, "3 inputs, but the model takes 4");
+  columns[1].text_count = 2;
+  columns[2].name = "\377";
+  FAILS(sl_model_note(read, &notes), SL_BAD_ARGUMENT, "column 3 is no UTF-8");
+  assert_string_equal(sl_model_notes(read)->columns[2].name, "b");
+  free(text);
+  sl_model_free(read);
+  check_round_trip(m);
+}
+
+/* A layer that names no inputs takes the layer before it; the first one the model's input. */
+static void inputs_may_be_left_out(void **state) {
+  (void)state;
+  static const char text[] =
+      "{\"format\": \"starling model\", \"version\": 1, \"input\": [3], \"layers\": ["
+      "{\"name\": \"a\", \"kind\": \"dense\", \"features\": 2},"
+      "{\"name\": \"b\", \"kind\": \"dense\", \"features\": 4}]}";
+  struct sl_model *m;
+  OK(sl_model_parse(context, "text", text, strlen(text), &m));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(4)));
+  char *written = text_of(m);
+  assert_non_null(strstr(written, "\"inputs\": [\"input\"]"));
+  assert_non_null(strstr(written, "\"inputs\": [\"a\"]"));
+  free(written);
+  sl_model_free(m);
+}
+
 static void assert_same_values(struct sl_model *a, struct sl_model *b) {
   struct sl_shape shape;
   assert_int_equal(sl_model_parameter_count(a), sl_model_parameter_count(b));
@@ -510,6 +568,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_reads_back),
                                      cmocka_unit_test(notes_are_kept),
                                      cmocka_unit_test(units_of_targets_are_kept),
+                                     cmocka_unit_test(columns_are_kept),
+                                     cmocka_unit_test(inputs_may_be_left_out),
                                      cmocka_unit_test(classes_of_one_pixel_have_names),
                                      cmocka_unit_test(the_text_is_readable),
                                      cmocka_unit_test(files_keep_the_weights),

@@ -319,7 +319,7 @@ static void damaged_files_are_refused(void **state) {
   snprintf(head, sizeof head, "\"inputs\": [%s], \"input\": [2]", a);
   json_fails(head, "both there");
   snprintf(head, sizeof head, "\"inputs\": [%s], \"outputs\": []", a);
-  json_fails(head, "\"outputs\" must be there, a list of 1 to 15 names");
+  json_fails(head, "\"outputs\" must be a list of 1 to 15 names");
   snprintf(head, sizeof head, "\"inputs\": [%s], \"outputs\": [\"fc\", \"fc\"]", a);
   json_fails(head, "output 'fc' is there twice");
   snprintf(head, sizeof head, "\"inputs\": [%s], \"outputs\": [\"fd\"]", a);

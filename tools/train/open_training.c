@@ -33,53 +33,6 @@ enum sl_status session_open_context(struct session *session) {
   return status;
 }
 
-/* Mean and deviation of each of the model's outputs, which has more than its target if that is a
- * class. Targets without names have outputs of their own shape. */
-static void spread_normal(const struct sl_model *model, const struct sl_dataset_info *info,
-                          float *mean, float *deviation) {
-  int64_t values = sl_shape_count(&info->target) / info->target_channels;
-  struct sl_row_field output;
-  for (int i = 0; sl_model_output_field(model, i, &output); i++)
-    for (int f = 0; f < info->target_count; f++) {
-      const struct sl_row_field *target = &info->targets[f];
-      if (strcmp(target->name, output.name) != 0) continue;
-      for (int64_t k = 0; k < sl_shape_count(&output.shape); k++) {
-        int64_t from = (target->first + k) / values;
-        mean[output.first + k] = target->classes ? 0.0f : info->target_mean[from];
-        deviation[output.first + k] = target->classes ? 1.0f : info->target_deviation[from];
-      }
-    }
-}
-
-static enum sl_status note_fields(struct sl_model *model, const struct sl_dataset_info *info,
-                                  struct sl_model_notes *notes) {
-  size_t count = (size_t)sl_shape_count(sl_model_output(model));
-  float *mean = calloc(2 * count, sizeof *mean), *deviation = mean + count;
-  if (!mean) return SL_NO_MEMORY;
-  for (size_t i = 0; i < count; i++) deviation[i] = 1.0f;
-  spread_normal(model, info, mean, deviation);
-  notes->target_channels = (int)count;
-  notes->target_mean = mean;
-  notes->target_deviation = deviation;
-  enum sl_status status = sl_model_note(model, notes);
-  free(mean);
-  return status;
-}
-
-/* The model's metadata about its inputs and outputs, for saved files. */
-static enum sl_status note_data(struct sl_model *model, const struct sl_dataset_info *info) {
-  struct sl_model_notes notes = {.channels = info->channels,
-                                 .mean = info->mean,
-                                 .deviation = info->deviation,
-                                 .values = !info->bytes && !info->tokens,
-                                 .target_channels = info->target_channels,
-                                 .target_mean = info->target_mean,
-                                 .target_deviation = info->target_deviation,
-                                 .class_count = info->class_names ? info->classes : 0,
-                                 .class_names = info->class_names};
-  return info->target_count ? note_fields(model, info, &notes) : sl_model_note(model, &notes);
-}
-
 /* --load-part FILE[:MAP]; a file's name may have colons, if a MAP (which may be empty) follows. */
 static enum sl_status load_part(struct session *session) {
   const char *text = session->cli.load_part, *colon = strrchr(text, ':');
@@ -151,9 +104,9 @@ int session_check_model(struct session *session) {
 }
 
 enum sl_status session_set_model(struct session *session) {
-  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
   enum sl_status status = sl_model_build(session->model);
-  if (status == SL_OK) status = note_data(session->model, info);
+  if (status == SL_OK)
+    status = sl_model_note_data(session->model, session->train_set, &session->loss);
   if (status == SL_OK && session->cli.placement && !cli_is_automatic(&session->cli))
     status = sl_place(session->model, session->cli.placement);
   if (status == SL_OK && session->cli.placement_file)
