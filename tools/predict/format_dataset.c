@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "tools/predict/failure.h"
@@ -14,11 +15,42 @@ bool is_dataset(const char *name) {
 
 /* ---- numbers ---- */
 
-/* The values, normalised as the model's training did. */
-static int next_of_values(struct samples *s, float *values, int64_t *label, bool *none) {
+/* Are its samples read without targets, all of them? A table has the inputs' columns then, whatever
+ * others there are, and an .npy file the inputs. */
+static bool is_inputs_only(const char *name) {
+  const struct sl_dataset_format *format = sl_dataset_detect(name);
+  size_t length = strlen(name), suffix = strlen(".npy");
+  return (length > suffix && !strcmp(name + length - suffix, ".npy")) ||
+         (format && format->own && !strcmp(format->name, "a table"));
+}
+
+static int not_a_number(const struct samples *s, int64_t at) {
+  return fail(EXIT_FAILED, "%s: value %lld of sample %lld is infinite or not a number", s->path,
+              (long long)at, (long long)s->index);
+}
+
+/* Numbers as the model's training normalised them. Where it was trained on bytes, so are these. A
+ * missing field of a table, which the training allowed, becomes the training's mean. */
+static int normalise_inputs(const struct samples *s, float *values) {
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   const struct sl_model_notes *notes = s->options->preparation.notes;
   int64_t first = info->sample.dim[0], plane = sl_shape_count(&info->sample) / first;
+  float scale = info->missing && notes->channels && !notes->values ? 1.0f / 255 : 1.0f;
+  for (int64_t c = 0; c < first; c++) {
+    int from = info->channels > 1 ? (int)c : 0, to = notes->channels > 1 ? (int)c : 0;
+    for (int64_t i = 0; i < plane; i++) {
+      float *value = &values[c * plane + i],
+            raw = scale * (*value * info->deviation[from] + info->mean[from]);
+      if (isnan(raw) && info->column_count && notes->channels) raw = notes->mean[to];
+      if (!isfinite(raw)) return not_a_number(s, c * plane + i);
+      if (notes->channels) *value = (raw - notes->mean[to]) / notes->deviation[to];
+    }
+  }
+  return EXIT_DONE;
+}
+
+static int next_of_values(struct samples *s, float *values, int64_t *label, bool *none) {
+  const struct sl_dataset_info *info = sl_dataset_info(s->set);
   int32_t class = -1;
   *none = s->index == s->count;
   if (*none) return EXIT_DONE;
@@ -26,16 +58,8 @@ static int next_of_values(struct samples *s, float *values, int64_t *label, bool
                               ? sl_dataset_get_targets(s->set, s->index, values, (float *)s->bytes)
                               : sl_dataset_get(s->set, s->index, values, &class);
   if (status != SL_OK) return fail_library(status);
-  for (int64_t c = 0; c < first && notes->channels; c++) {
-    int from = info->channels > 1 ? (int)c : 0, to = notes->channels > 1 ? (int)c : 0;
-    for (int64_t i = 0; i < plane; i++) {
-      float *value = &values[c * plane + i],
-            raw = *value * info->deviation[from] + info->mean[from];
-      *value = (raw - notes->mean[to]) / notes->deviation[to];
-    }
-  }
   *label = class;
-  return EXIT_DONE;
+  return normalise_inputs(s, values);
 }
 
 static const struct sample_format values_format = {.is_values = true, .next = next_of_values};
@@ -56,7 +80,14 @@ static int open_values(struct samples *s, const struct sl_dataset_info *info) {
 /* ---- pictures ---- */
 
 static int open_dataset(struct samples *s) {
-  enum sl_status status = sl_dataset_open(s->path, s->options->seed, s->options->train, &s->set);
+  const struct sl_model_notes *notes = s->options->preparation.notes;
+  struct sl_reader_options options = {.seed = s->options->seed};
+  if (is_inputs_only(s->path)) {
+    options.inputs_only = true;
+    options.column_count = notes->column_count;
+    options.columns = notes->columns;
+  }
+  enum sl_status status = sl_dataset_read(s->path, &options, s->options->train, &s->set);
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   const int64_t *dim = info->sample.dim;

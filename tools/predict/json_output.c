@@ -105,6 +105,11 @@ static json_t *top_classes(const struct printer *p, const int64_t *top) {
   return list;
 }
 
+static json_t *answer_of(const struct origin *origin) {
+  return json_pack("{s:o, s:I}", "input", text_json(origin->input), "index",
+                   (json_int_t)origin->index);
+}
+
 static int print_image(struct printer *p, const struct request *request, int64_t i) {
   const float *logits = request->outputs + i * p->classes;
   const struct origin *origin = &request->origins[i];
@@ -112,8 +117,7 @@ static int print_image(struct printer *p, const struct request *request, int64_t
   if (isnan(softmax(logits, p->classes, p->probabilities))) return not_finite(origin);
   find_top(p->probabilities, p->classes, p->top, top);
   find_top(p->probabilities, p->classes, 1, &best);
-  json_t *object = json_pack("{s:o, s:I}", "input", text_json(origin->input), "index",
-                             (json_int_t)origin->index);
+  json_t *object = answer_of(origin);
   add_class(p, &object, best);
   sl__json_set(&object, "probability", json_real(p->probabilities[best]));
   if (origin->label >= 0) sl__json_set(&object, "label", json_integer(origin->label));
@@ -133,24 +137,110 @@ static int print_values(struct printer *p, const struct request *request, int64_
   for (int64_t k = 0; k < p->classes; k++) {
     int64_t c = notes->target_channels > 1 ? k / p->plane : 0;
     double value = (double)request->outputs[i * p->classes + k];
-    value = value * (double)notes->target_deviation[c] + (double)notes->target_mean[c];
+    if (notes->target_channels)
+      value = value * (double)notes->target_deviation[c] + (double)notes->target_mean[c];
     if (!isfinite(value)) {
       json_decref(values);
       return not_finite(origin);
     }
     sl__json_append(&values, json_real(value));
   }
+  json_t *object = answer_of(origin);
+  sl__json_set(&object, "values", values);
+  if (p->logits)
+    sl__json_set(&object, "logits", logits_json(request->outputs + i * p->classes, p->classes));
   p->samples++;
-  return print_object(json_pack("{s:o, s:I, s:o}", "input", text_json(origin->input), "index",
-                                (json_int_t)origin->index, "values", values),
-                      DIGITS);
+  return print_object(object, DIGITS);
+}
+
+/* The logistic function of each output. Returns false if one is not finite. */
+static bool find_chances(const struct printer *p, const float *logits) {
+  for (int64_t k = 0; k < p->classes; k++) {
+    if (!isfinite(logits[k])) return false;
+    p->probabilities[k] = 1 / (1 + exp(-(double)logits[k]));
+  }
+  return true;
+}
+
+/* The label's name where the model has one, else its number. */
+static json_t *label_json(const struct printer *p, int64_t label) {
+  if (label < p->notes->target_name_count && p->notes->target_name_count == p->classes)
+    return json_string(p->notes->target_names[label]);
+  return json_integer((json_int_t)label);
+}
+
+/* Of several labels, each of which may be right, those that are more likely right than wrong. */
+static int print_labels(struct printer *p, const struct request *request, int64_t i) {
+  const float *logits = request->outputs + i * p->classes;
+  json_t *labels = json_array(), *chances = json_array(), *object;
+  if (!find_chances(p, logits)) {
+    json_decref(labels);
+    json_decref(chances);
+    return not_finite(&request->origins[i]);
+  }
+  for (int64_t k = 0; k < p->classes; k++) {
+    if (p->probabilities[k] > 0.5) sl__json_append(&labels, label_json(p, k));
+    sl__json_append(&chances, json_real(p->probabilities[k]));
+  }
+  object = answer_of(&request->origins[i]);
+  sl__json_set(&object, "labels", labels);
+  sl__json_set(&object, "probabilities", chances);
+  if (p->logits) sl__json_set(&object, "logits", logits_json(logits, p->classes));
+  p->samples++;
+  return print_object(object, DIGITS);
+}
+
+/* The number of the plane that is the likeliest at a pixel. */
+static int64_t likeliest_plane(const struct printer *p, const float *logits, int64_t pixel) {
+  int64_t best = 0;
+  for (int64_t k = 1; k < p->classes / p->plane; k++)
+    if (logits[k * p->plane + pixel] > logits[best * p->plane + pixel]) best = k;
+  return best;
+}
+
+/* A number for each pixel, in rows: 1 where a plane of labels is more likely right than wrong; of
+ * classes (classes) the pixel's. */
+static json_t *mask_json(const struct printer *p, const float *logits, bool classes) {
+  json_t *rows = json_array(), *row = NULL;
+  for (int64_t pixel = 0; pixel < p->plane; pixel++) {
+    if (pixel % p->width == 0) row = json_array();
+    int64_t value = classes ? likeliest_plane(p, logits, pixel) : logits[pixel] > 0;
+    sl__json_append(&row, json_integer((json_int_t)value));
+    if (pixel % p->width == p->width - 1) sl__json_append(&rows, row);
+  }
+  return rows;
+}
+
+/* One plane of labels has a mask, several have one each. */
+static int print_mask(struct printer *p, const struct request *request, int64_t i) {
+  const float *logits = request->outputs + i * p->classes;
+  int64_t planes = p->classes / p->plane;
+  bool classes = planes > 1 && p->notes->task != SL_TASK_LABELS;
+  for (int64_t k = 0; k < p->classes; k++)
+    if (!isfinite(logits[k])) return not_finite(&request->origins[i]);
+  json_t *object = answer_of(&request->origins[i]), *list = json_array();
+  if (classes || planes == 1) sl__json_set(&object, "mask", mask_json(p, logits, classes));
+  for (int64_t k = 0; k < planes && !classes && planes > 1; k++)
+    sl__json_append(&list, mask_json(p, logits + k * p->plane, false));
+  if (json_array_size(list))
+    sl__json_set(&object, "masks", list);
+  else
+    json_decref(list);
+  if (p->logits) sl__json_set(&object, "logits", logits_json(logits, p->classes));
+  p->samples++;
+  return print_object(object, DIGITS);
 }
 
 int print_images(void *printer, const struct request *request) {
   struct printer *p = printer;
+  static int (*const print[])(struct printer *, const struct request *, int64_t) = {
+      [ANSWER_CLASS] = print_image,
+      [ANSWER_VALUES] = print_values,
+      [ANSWER_LABELS] = print_labels,
+      [ANSWER_MASK] = print_mask};
   int code = EXIT_DONE;
   for (int64_t i = 0; i < request->n && code == EXIT_DONE; i++)
-    code = (p->notes->target_channels ? print_values : print_image)(p, request, i);
+    code = print[p->answer](p, request, i);
   return code;
 }
 

@@ -8,11 +8,16 @@
 
 enum { MOST_TOP = 1000 };
 
+/* What is said of a model's outputs. */
+enum answer { ANSWER_CLASS, ANSWER_VALUES, ANSWER_LABELS, ANSWER_MASK };
+
 struct printer {
+  enum answer answer;
   const struct sl_model_notes *notes;
   const struct sl_vocabulary *vocabulary; /* of text; NULL: tokens are numbers */
-  int64_t classes;                        /* of a regression: outputs */
-  int64_t plane;                          /* outputs with the same unit, one after the other */
+  int64_t classes;                        /* of other answers than a class: outputs */
+  int64_t plane; /* outputs that follow each other: with the same unit, of the same mask */
+  int64_t width; /* of a mask's rows */
   int top;
   bool logits;
   /* counts of the printed answers, for the summary */

@@ -21,12 +21,16 @@ struct program {
   struct bench_options bench;
   const char *normalize; /* NULL: as the model says */
   struct numbers mean, deviation;
+  unsigned task; /* of answer_names; 0: as the model says */
   bool benches, quiet;
   int top;
   bool logits;
   char **inputs; /* their names live as long as the program */
   int input_count;
 };
+
+/* The names of --task: "model", then those of enum answer; ended by NULL. */
+extern const char *const task_names[];
 
 /* Adds the name of an input (tools/predict/inputs.c). */
 void add_input(struct program *program, const char *name);

@@ -105,7 +105,24 @@ static int64_t count_classes(const struct sl_shape *output) {
   return output->dim[last];
 }
 
-static int check_output(const struct program *p, const struct engine *engine) {
+const char *const task_names[] = {"model", "class", "values", "labels", "mask", NULL};
+
+/* What the outputs say: by --task, else as the model's file says. */
+static enum answer choose_answer(const struct program *p, const struct engine *engine) {
+  const struct sl_model_notes *notes = sl_model_notes(engine->model);
+  const struct sl_shape *output = sl_model_output(engine->model);
+  bool planes = output->ndim == 3 && output->dim[1] * output->dim[2] > 1;
+  if (p->task) return (enum answer)(p->task - 1);
+  switch (notes->task) {
+    case SL_TASK_CLASSES: return ANSWER_CLASS;
+    case SL_TASK_VALUES: return ANSWER_VALUES;
+    case SL_TASK_LABELS: return planes ? ANSWER_MASK : ANSWER_LABELS;
+    case SL_TASK_UNKNOWN: break;
+  }
+  return notes->target_channels ? ANSWER_VALUES : ANSWER_CLASS;
+}
+
+static int check_output(const struct program *p, const struct engine *engine, enum answer answer) {
   char text[96];
   const struct sl_shape *output = sl_model_output(engine->model);
   sl_shape_text(output, text, sizeof text);
@@ -113,8 +130,13 @@ static int check_output(const struct program *p, const struct engine *engine) {
   if (engine->tokens && (output->ndim != 2 || output->dim[1] != engine->words))
     return fail(EXIT_FAILED, "%s: its output %s is not a choice of %lld words for each token",
                 p->engine.model, text, (long long)engine->words);
-  if (!engine->tokens && !one && !sl_model_notes(engine->model)->target_channels)
-    return fail(EXIT_FAILED, "%s: its output %s is no list of classes", p->engine.model, text);
+  if (!engine->tokens && !one && answer == ANSWER_CLASS)
+    return fail(EXIT_FAILED, "%s: its output %s is no list of classes; --task says what it is",
+                p->engine.model, text);
+  if (!engine->tokens && answer == ANSWER_MASK && output->ndim != 3)
+    return fail(EXIT_FAILED, "%s: its output %s is no mask [C, H, W]", p->engine.model, text);
+  if (engine->tokens && p->task)
+    return fail(EXIT_USAGE, "--task: %s is a language model", p->engine.model);
   bool text_wanted = p->images.format == FORMAT_TEXT || p->images.format == FORMAT_TOKENS;
   if (engine->tokens && p->images.format != FORMAT_AUTO && !text_wanted)
     return fail(EXIT_USAGE, "--format: %s is a language model: it reads text and tokens",
@@ -166,14 +188,16 @@ int answer(struct program *p, struct engine *engine) {
                             .classes = engine->tokens ? engine->words : count_classes(output),
                             .top = p->top,
                             .logits = p->logits};
-  if (printer.notes->target_channels) { /* a regression */
+  if (!engine->tokens) printer.answer = choose_answer(p, engine);
+  if (printer.answer != ANSWER_CLASS) {
     printer.classes = sl_shape_count(output);
     printer.plane = printer.classes / output->dim[0];
+    printer.width = output->dim[output->ndim - 1];
     printer.top = 0;
   }
   struct request_queue *queue = NULL;
   double begun = now();
-  int code = check_output(p, engine);
+  int code = check_output(p, engine, printer.answer);
   if (code == EXIT_DONE)
     code =
         engine->tokens ? open_vocabulary(p, engine, &vocabulary) : choose_normalization(p, engine);

@@ -114,6 +114,10 @@ static const struct option_row rows[] = {
      .unset = "it is <unk>, and counted"},
 
     OPTION_TITLE("Output:"),
+    {"task", "NAME",
+     "What the outputs say: class, values, labels (each may be right), mask (a class for each "
+     "pixel), model (as its file says)",
+     FIELD(task), .names = task_names},
     {"top", "K", "The K most probable classes or next tokens; 0: none", FIELD(top), .least = 0,
      .most = MOST_TOP},
     {"logits", NULL, "The model's raw output, too", FIELD(logits)},
@@ -169,17 +173,21 @@ static const char *check(void *input) {
 }
 
 static const char *describe(void) {
-  static char text[1600];
+  static char text[2400];
   char folders[300], generated[300];
   snprintf(
       text, sizeof text,
       "MODEL is a file that a trainer wrote by --save lenet.json, or an ONNX file, lenet.onnx, "
       "which does not say how its inputs were normalised or what its classes are called. "
       "INPUT: IDX images (MNIST's), CIFAR-10's binary files, PGM, PPM, PNG, JPEG, each plain or "
-      "gzip; a folder with %s's files; %s (generated ones, shapes in colour); text for a "
+      "gzip; a folder with %s's files; %s (generated ones, shapes in colour); a table (.csv, .tsv) "
+      "with "
+      "the training's columns; numbers (.npy); text for a "
       "language model, line by line; - is standard input.\n\n"
-      "Output is a JSON line a sample, in the inputs' order: class, probability, the most "
-      "probable classes, the label where the input has one. For a line of text: its tokens (a "
+      "Output is a JSON line a sample, in the inputs' order. Classes: class, probability, the most "
+      "probable classes, the label where the input has one. A regression: values, in the unit of "
+      "the training's targets. Several labels: those more likely right than wrong, and all "
+      "probabilities. A mask: a number for each pixel, in rows. For a line of text: its tokens (a "
       "line end is one), their log-likelihood (natural), the perplexity, and the most probable "
       "next tokens. A summary goes to the error stream.",
       option_list(folder_dataset, "'s, ", "'s or ", folders, sizeof folders),
