@@ -13,9 +13,13 @@ examples_resnet_LDADD = $(trainer_libs)
 examples_resnet_LDFLAGS = $(installed_ldflags)
 
 # these build with pkg-config alone
-to_begin_from = examples/custom_layer examples/finetune examples/kvstore examples/predict
+to_begin_from = examples/custom_layer examples/finetune examples/forecast examples/kvstore \
+	examples/predict examples/surrogate examples/unet
 noinst_PROGRAMS += $(to_begin_from)
 examples_custom_layer_LDADD = libstarling.la
 examples_finetune_LDADD = libstarling.la
+examples_forecast_LDADD = libstarling.la -lm
 examples_kvstore_LDADD = libstarling.la
 examples_predict_LDADD = libstarling.la
+examples_surrogate_LDADD = libstarling.la -lm
+examples_unet_LDADD = libstarling.la
