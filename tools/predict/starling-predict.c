@@ -211,7 +211,7 @@ static void parse(struct program *p, int argc, char **argv) {
       .manual = {.environment = "STARPU_NCPU, STARPU_NCUDA: numbers of workers. StarPU's other "
                                 "variables hold, too.",
                  .files = "MODEL.vocabulary.json: words of a language model.",
-                 .see_also = "lenet(1), lstm_lm(1), mlp(1), resnet(1)"},
+                 .see_also = "lenet(1), lstm_lm(1), mlp(1), resnet(1), starling-train(1)"},
       .sets = {{rows, sizeof rows / sizeof *rows, p, NULL, NULL}},
       .input = p,
       .argument = take_name,

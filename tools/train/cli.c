@@ -24,7 +24,7 @@ static const struct option_manual manual = {
         "of it; over ranks each in DIR/rankN.",
     .see_also =
         "starling-plot(1), starling-predict(1), starling-report(1), starling-run(1), "
-        "starling-trace(1), starling-tune(1)"};
+        "starling-trace(1), starling-train(1), starling-tune(1)"};
 
 bool cli_let_first_speak(void) {
   int rank;
