@@ -7,13 +7,9 @@
 #include <string.h>
 
 #include "tools/train/run.h"
+#include "tools/train/text_parts.h"
 
-enum {
-  MOST_LAYERS = 64,
-  MOST_PROMPT = 10000,
-  GENERATED_SENTENCES = 20000,
-  GENERATED_TEST_SENTENCES = 2000
-};
+enum { MOST_LAYERS = 64, MOST_PROMPT = 10000 };
 
 struct lstm_lm {
   int64_t layers, hidden, embed, bptt, chunk, words, half_life;
@@ -68,11 +64,6 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
 
 /* ---- the text ---- */
 
-struct part {
-  const char *name, *text;
-  size_t size;
-};
-
 /* The token at a line's end. */
 static int32_t line_end_token(const struct lstm_lm *lm) {
   return lm->level == SL_TEXT_WORD ? sl_vocabulary_find(lm->vocabulary, "<eos>", 5)
@@ -80,7 +71,7 @@ static int32_t line_end_token(const struct lstm_lm *lm) {
 }
 
 /* like: a set whose buckets the new one takes, or NULL. */
-static enum sl_status make_set(const struct lstm_lm *lm, const struct part *part,
+static enum sl_status make_set(const struct lstm_lm *lm, const struct text_part *part,
                                const struct sl_dataset *like, struct sl_dataset **set) {
   const struct buckets *b = &lm->buckets;
   struct sl_sentences_options sentences = {.end = line_end_token(lm),
@@ -103,13 +94,9 @@ static enum sl_status make_set(const struct lstm_lm *lm, const struct part *part
   return status;
 }
 
-static void vocabulary_path(const char *weights, char *path, size_t size) {
-  snprintf(path, size, "%s.vocabulary.json", weights);
-}
-
 /* Opens the vocabulary of the loaded weights, or makes one of the training text. */
 static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
-                                      const struct part *train) {
+                                      const struct text_part *train) {
   char path[4096];
   if (cli->load) {
     vocabulary_path(cli->load, path, sizeof path);
@@ -123,46 +110,17 @@ static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
   return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
 }
 
-/* The end of the line that `at` is in, or of the text. */
-static size_t line_end(const char *text, size_t size, size_t at) {
-  while (at < size && (!at || text[at - 1] != '\n')) at++;
-  return at < size ? at : size;
-}
-
-/* Nine tenths are for training, the next twentieth for validation; the last twentieth is not used.
- */
-static void split(const char *text, size_t size, struct part *train, struct part *valid) {
-  size_t first = line_end(text, size, size / 10 * 9);
-  size_t second = line_end(text, size, first + size / 20);
-  *train = (struct part){"the text, training part", text, first};
-  *valid = (struct part){"the text, validation part", text + first, second - first};
-}
-
 static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train_set,
                                 struct sl_dataset **test_set) {
   struct lstm_lm *lm = input;
-  struct part train = {0}, valid = {0};
-  char *text = NULL, *more = NULL;
-  size_t size;
-  enum sl_status status;
-  if (!strcmp(cli->data, "grammar")) {
-    train.name = "generated sentences, training set";
-    valid.name = "generated sentences, validation set";
-    status = sl_grammar_new(cli->seed, true, GENERATED_SENTENCES, &text, &train.size, &lm->entropy);
-    if (status == SL_OK)
-      status = sl_grammar_new(cli->seed, false, GENERATED_TEST_SENTENCES, &more, &valid.size, NULL);
-    train.text = text;
-    valid.text = more;
-  } else {
-    status = sl_text_read(cli->data, &text, &size);
-    if (status == SL_OK) split(text, size, &train, &valid);
-  }
-  if (status == SL_OK) status = open_vocabulary(cli, lm, &train);
-  if (status == SL_OK) status = make_set(lm, &train, NULL, train_set);
+  struct text_parts parts;
+  enum sl_status status = text_parts_open(cli, &parts);
+  lm->entropy = parts.entropy;
+  if (status == SL_OK) status = open_vocabulary(cli, lm, &parts.train);
+  if (status == SL_OK) status = make_set(lm, &parts.train, NULL, train_set);
   if (status == SL_OK)
-    status = make_set(lm, &valid, lm->buckets.asked ? *train_set : NULL, test_set);
-  free(text);
-  free(more);
+    status = make_set(lm, &parts.valid, lm->buckets.asked ? *train_set : NULL, test_set);
+  text_parts_close(&parts);
   return status;
 }
 

@@ -70,6 +70,11 @@ refused 1 'is a missing value' "$predict" y.json empty.csv
 run mlp.json --data table.csv --target y --missing mean --epochs 1 --save mean.json &&
   answer mean.json empty.csv
 verdict $? "a missing value is answered where the training allowed some"
+cp answers missing
+mean=$(sed -n 's/.*"normalize": {"mean": \[[^,]*, \([^,]*\),.*/\1/p' mean.json)
+printf 'kind,b,a\nup,%s,1\n' "$mean" >empty.csv
+answer mean.json empty.csv
+check "it is the column's mean: $mean" cmp -s answers missing
 
 # ---- weights that a file names are taken ----
 cp y.json again.json
@@ -130,10 +135,57 @@ answer --task labels values.json one.npy
 check "--task overrules the file" grep -q '"labels"' answers
 refused 1 'is no mask' "$predict" --task mask y.json some.csv
 refused 1 'no list of classes; --task' "$predict" --task class masked.json one.npy
-head -c 32 bits | array two.npy '(2, 1, 4, 4)'
 net two.json '[1, 4, 4]' '{"name": "conv", "kind": "conv2d", "channels": 2, "kernel_h": 1}'
+mkdir both
+array both/x.npy '(200, 1, 4, 4)' <bits
+fold -w 16 bits | awk '{ line = $0; gsub(/1/, "2"); gsub(/0/, "1"); gsub(/2/, "0")
+  printf "%s%s", line, $0 }' | array both/y.npy '(200, 2, 4, 4)'
+run two.json --data both --loss bce --epochs 30 --batch 20 --lr 0.5 --save two-masks.json &&
+  answer two-masks.json one.npy
+[ "$(sed -n 's/.*"masks": //p' answers | tr -cd 01)" = \
+  "$(head -c 16 bits)$(head -c 16 bits | tr 01 10)" ]
+verdict $? "two planes of labels are two masks"
+sed 's/"labels"/"values"/' two-masks.json >planes.json && cp two-masks.safetensors planes.safetensors
+answer --task mask planes.json one.npy
+[ "$(sed -n 's/.*"mask": //p' answers | tr -cd 01)" = "$(head -c 16 bits | tr 01 10)" ]
+verdict $? "of planes of classes, each pixel has the likeliest"
 run two.json --data digits
 check "digits do not fit" grep -q 'takes samples \[1, 4, 4\], but .* has samples \[1, 28, 28\]' err
+
+# ---- an array for a model that was trained on bytes ----
+net digits.json '[1, 28, 28]' '{"name": "fc", "kind": "dense", "features": 10}'
+run digits.json --data digits --steps 5 --save five.json
+head -c 784 bits | array bytes.npy '(1, 1, 28, 28)'
+{ printf 'P5 28 28 255\n'; head -c 784 bits | tr 01 '\000\001'; } >bytes.pgm
+answer five.json bytes.pgm && sed 's/bytes.pgm/bytes.npy/' answers >picture &&
+  answer five.json bytes.npy && cmp -s answers picture
+verdict $? "bytes of an array are those of a picture"
+
+# ---- a text, for a model of tokens ----
+lm() {
+  net "$1" '[12]' "{\"name\": \"embed\", \"kind\": \"embedding\", \"vocabulary\": $2, \"features\": 16},
+    {\"name\": \"lstm\", \"kind\": \"lstm\", \"features\": 32},
+    {\"name\": \"fc\", \"kind\": \"dense\", \"features\": $2, \"positions\": true}"
+}
+lm words.json 60
+timeout 100 "$train" words.json --data grammar --steps 60 --batch 20 --optimizer adam --lr 0.01 \
+  --save said.json >out 2>err
+verdict $? "a model of tokens is trained on a text"
+check "its perplexity is below the number of words: $(sed -n 's/^Perplexity *//p' out)" \
+  awk '/^Perplexity/ { exit !($2 < 30) }' out
+echo 'the old farmer sleeps' >line.txt
+answer said.json line.txt
+check "starling-predict has its vocabulary" grep -q '"perplexity"' answers
+run said.json --data grammar --steps 2 --batch 20 --save more.json &&
+  cmp -s said.json.vocabulary.json more.json.vocabulary.json
+verdict $? "a training that goes on keeps the vocabulary"
+lm many.json 500
+refused 1 "output is \\[12, 500\\], but generated sentences, training set has 9. classes" \
+  "$train" many.json --data grammar --batch 20
+lm bytes.json 20
+run bytes.json --data grammar --level char --steps 2 --batch 20
+verdict $? "tokens may be bytes"
+refused 1 'digits: cannot be opened' "$train" words.json
 
 # ---- what does not fit, and bad files ----
 refused 1 'takes samples \[4\], but .*samples \[3\]' \

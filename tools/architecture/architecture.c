@@ -7,11 +7,12 @@
 
 /* Sets the init of all layers that have none. A layer without weights does not mind. */
 static void set_init(json_t *object, enum sl_init init) {
-  json_t *layer;
-  size_t i;
-  json_array_foreach(json_object_get(object, "layers"), i,
-                     layer) if (json_is_object(layer) && !json_object_get(layer, "init"))
+  json_t *layers = json_object_get(object, "layers");
+  for (size_t i = 0; i < json_array_size(layers); i++) {
+    json_t *layer = json_array_get(layers, i);
+    if (json_is_object(layer) && !json_object_get(layer, "init"))
       json_object_set_new(layer, "init", json_string(sl_init_name(init)));
+  }
 }
 
 /* The description at path if it is JSON and names no weights; else NULL: the library says what is
@@ -22,6 +23,21 @@ static json_t *read_description(const char *path) {
   if (json_is_object(object) && !json_object_get(object, "weights")) return object;
   json_decref(object);
   return NULL;
+}
+
+struct architecture_tokens architecture_read_tokens(const char *path) {
+  struct architecture_tokens tokens = {0};
+  json_error_t error;
+  json_t *object = sl__json_load_file(path, 0, &error), *input = json_object_get(object, "input");
+  json_t *layer = json_array_get(json_object_get(object, "layers"), 0);
+  const char *kind = json_string_value(json_object_get(layer, "kind"));
+  if (kind && !strcmp(kind, "embedding") && json_array_size(input) == 1) {
+    tokens.steps = json_integer_value(json_array_get(input, 0));
+    tokens.words = json_integer_value(json_object_get(layer, "vocabulary"));
+    tokens.trained = json_object_get(object, "weights");
+  }
+  json_decref(object);
+  return tokens;
 }
 
 enum sl_status architecture_open(struct sl_context *context, const char *path, enum sl_init init,

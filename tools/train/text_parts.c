@@ -1,0 +1,56 @@
+#include "tools/train/text_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GENERATED_SENTENCES = 20000, GENERATED_TEST_SENTENCES = 2000 };
+
+/* The end of the line that `at` is in, or of the text. */
+static size_t line_end(const char *text, size_t size, size_t at) {
+  while (at < size && (!at || text[at - 1] != '\n')) at++;
+  return at < size ? at : size;
+}
+
+/* Nine tenths are for training, the next twentieth for validation; the last twentieth is not used.
+ */
+static void split(const char *text, size_t size, struct text_parts *parts) {
+  size_t first = line_end(text, size, size / 10 * 9);
+  size_t second = line_end(text, size, first + size / 20);
+  parts->train = (struct text_part){"the text, training part", text, first};
+  parts->valid = (struct text_part){"the text, validation part", text + first, second - first};
+}
+
+static enum sl_status generate(uint64_t seed, struct text_parts *parts) {
+  struct text_part *train = &parts->train, *valid = &parts->valid;
+  *train = (struct text_part){.name = "generated sentences, training set"};
+  *valid = (struct text_part){.name = "generated sentences, validation set"};
+  enum sl_status status = sl_grammar_new(seed, true, GENERATED_SENTENCES, &parts->memory[0],
+                                         &train->size, &parts->entropy);
+  if (status == SL_OK)
+    status = sl_grammar_new(seed, false, GENERATED_TEST_SENTENCES, &parts->memory[1], &valid->size,
+                            NULL);
+  train->text = parts->memory[0];
+  valid->text = parts->memory[1];
+  return status;
+}
+
+enum sl_status text_parts_open(const struct cli *cli, struct text_parts *parts) {
+  size_t size;
+  *parts = (struct text_parts){0};
+  if (!strcmp(cli->data, "grammar")) return generate(cli->seed, parts);
+  enum sl_status status = sl_text_read(cli->data, &parts->memory[0], &size);
+  if (status == SL_OK) split(parts->memory[0], size, parts);
+  return status;
+}
+
+void text_parts_close(struct text_parts *parts) {
+  free(parts->memory[0]);
+  free(parts->memory[1]);
+  *parts = (struct text_parts){0};
+}
+
+const char *vocabulary_path(const char *weights, char *path, size_t size) {
+  snprintf(path, size, "%s.vocabulary.json", weights);
+  return path;
+}
