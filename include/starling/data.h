@@ -142,7 +142,8 @@ struct sl_reader_options {
   bool raw, raw_targets;
   const char *raw_fields; /**< fields of the targets that stay as they are, "NAME,NAME" */
   /** Samples for answers, not for a training (tables, arrays): all of them, as they are in the
-   * files, without targets: each has the target NaN instead. */
+   * files, without targets: each has the target NaN instead. Of the members above only `inputs`
+   * counts then. */
   bool inputs_only;
   /** With inputs_only, of a table: the training's columns (sl_model_notes), wherever they stand
    * among others. NULL: all columns, which must be numbers. */

@@ -5,14 +5,16 @@
 
 #include "core/base/json.h"
 
-/* Sets the init of all layers that have none. A layer without weights does not mind. */
-static void set_init(json_t *object, enum sl_init init) {
+/* Sets the init of all layers that have none. A layer without weights does not mind. Returns false
+ * without memory. */
+static bool set_init(json_t *object, enum sl_init init) {
   json_t *layers = json_object_get(object, "layers");
   for (size_t i = 0; i < json_array_size(layers); i++) {
     json_t *layer = json_array_get(layers, i);
     if (json_is_object(layer) && !json_object_get(layer, "init"))
-      json_object_set_new(layer, "init", json_string(sl_init_name(init)));
+      if (json_object_set_new(layer, "init", json_string(sl_init_name(init))) != 0) return false;
   }
+  return true;
 }
 
 /* The description at path if it is JSON and names no weights; else NULL: the library says what is
@@ -44,8 +46,8 @@ enum sl_status architecture_open(struct sl_context *context, const char *path, e
                                  struct sl_model **model) {
   json_t *object = read_description(path);
   if (!object) return sl_model_open(context, path, model);
-  if (init != SL_INIT_DEFAULT) set_init(object, init);
-  char *text = sl__json_text(object, JSON_REAL_PRECISION(9));
+  bool set = init == SL_INIT_DEFAULT || set_init(object, init);
+  char *text = set ? sl__json_text(object, JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   if (!text) return SL_NO_MEMORY;
   enum sl_status status = sl_model_parse(context, path, text, strlen(text), model);
