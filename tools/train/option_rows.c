@@ -126,7 +126,7 @@ static const char *parse_augment(const struct option_row *row, const char *text,
 static json_t *augment_json(const void *values) {
   const struct cli *cli = values;
   bool listed = cli->augment && cli->augmentation.text;
-  return listed ? option_text(cli->augmentation.text) : json_boolean(cli->augment);
+  return listed ? sl__json_string(cli->augmentation.text) : json_boolean(cli->augment);
 }
 
 static const char *default_augment(const void *values) {
