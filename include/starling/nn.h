@@ -464,13 +464,12 @@ SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path
                                     struct sl_model **model);
 
 /** ONNX: if path ends in ".onnx", sl_model_save writes one file with architecture and weights,
- * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output", or fields by
- * their names), and
- * sl_model_open reads such a file, or another program's of which every operator is a layer;
- * sl_model_load takes the weights alone, of the same layers. doc/models.md lists the
- * operators that are read and the settings that a file loses. \return SL_UNSUPPORTED, naming the
- * node, its operator and the part of it that no layer has, or if the build has no protobuf-c;
- * SL_BAD_FILE for a damaged file. */
+ * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output", or fields
+ * by their names), and sl_model_open reads such a file, or another program's of which every
+ * operator is a layer; sl_model_load takes the weights alone, of the same layers. doc/models.md
+ * lists the operators that are read and the settings that a file loses. \return SL_UNSUPPORTED,
+ * naming the node, its operator and the part of it that no layer has, or if the build has no
+ * protobuf-c; SL_BAD_FILE for a damaged file. */
 
 /** The architecture alone, as text, and back: without weights, not built yet. weights: the name of
  * their file for the text, or NULL; path is for messages; text is to be freed by free(). \return

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "tools/common/dataset_names.h"
 #include "tools/train/augmentation.h"
 #include "tools/train/cli.h"
