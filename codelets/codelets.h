@@ -448,6 +448,28 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
                           const struct sl__update *update);
 int sl__update_states(const struct sl__op *op);
 
+/* The parameters of a layer in a shard, which LAMB moves each by its own norm: elements
+ * end[k - 1] .. end[k] - 1 are the k-th's, perhaps none. */
+struct sl__update_parts {
+  int count;
+  int64_t end[SL_LAYER_PARAMETERS];
+  bool decays[SL_LAYER_PARAMETERS]; /* false: it has no weight decay */
+};
+
+/* LAMB's step (You et al., arXiv 1904.00962) on a shard, in two halves. The first, with the
+ * arguments of sl__update, moves both means of the gradient (state) and writes squares [2 count of
+ * parts]: of each part the sum of the squares of its parameters and of their directions. The second
+ * takes the sums over all shards of the layer. */
+enum sl_status sl__lamb_moments(struct sl_context *context, const struct sl__launch *l,
+                                struct sl__tensor *param, struct sl__tensor *const state[2],
+                                int count, struct sl__tensor *const *gradients,
+                                struct sl__tensor *norm, const struct sl__update *update,
+                                const struct sl__update_parts *parts, struct sl__tensor *squares);
+enum sl_status sl__lamb(struct sl_context *context, const struct sl__launch *l,
+                        struct sl__tensor *param, struct sl__tensor *const state[2],
+                        struct sl__tensor *squares, const struct sl__update *update,
+                        const struct sl__update_parts *parts);
+
 /* Plain descent (no momentum, no weight decay) of the touched rows only; param holds the elements
  * of the table from `first` on. */
 enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,

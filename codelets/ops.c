@@ -77,4 +77,5 @@ static uint32_t task_footprint(struct starpu_task *task) {
       .cuda_many = SL__TOGETHER_##op_where(op_name)};
 #define SL__OP(name, modes, where) SL__CODELET(name, modes, where, false)
 #define SL__UPDATE(name, states, modes) SL__CODELET(name, modes, MANY, true)
+#define SL__UPDATE_OP(name, modes, where) SL__CODELET(name, modes, where, true)
 #include "codelets/ops.def"

@@ -137,7 +137,7 @@ enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launc
 
 static void renew(void *args, const struct sl__step_record *step) {
   struct sl__rows_sgd_args *a = args;
-  sl__update_renew(&a->update, step);
+  sl__update_renew(&a->update.u, step);
 }
 
 enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,

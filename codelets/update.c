@@ -14,18 +14,6 @@
 
 #define BLOCK 1024 /* elements that fit the first cache, with their state */
 
-/* gradient[0..n-1] = factor (g_0 + g_1 + ...), terms from buffer `first` on, in their order. */
-SL__INLINE void sum_gradients(void *buffers[], int first, int end, int64_t offset, int64_t n,
-                              float factor, float *gradient) {
-  const float *g = (const float *)sl__buffer(buffers, first) + offset;
-  for (int64_t i = 0; i < n; i++) gradient[i] = g[i];
-  for (int t = first + 1; t < end; t++) {
-    g = (const float *)sl__buffer(buffers, t) + offset;
-    for (int64_t i = 0; i < n; i++) gradient[i] += g[i];
-  }
-  for (int64_t i = 0; i < n; i++) gradient[i] *= factor;
-}
-
 /* Values of state tensor k from `offset` on; any memory (`none`) where there are fewer states. */
 SL__INLINE float *state_at(void *buffers[], int states, int k, int64_t offset, float *none) {
   return k < states ? (float *)sl__buffer(buffers, 1 + k) + offset : none;
@@ -133,7 +121,8 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
       float *p = (float *)sl__buffer(buffers, 0) + args->param_first + offset;                     \
       float *a = state_at(buffers, states, 0, offset, gradient),                                   \
             *b = state_at(buffers, states, 1, offset, gradient);                                   \
-      sum_gradients(buffers, 1 + states, end, args->gradient_first + offset, n, factor, gradient); \
+      sl__sum_gradients(buffers, 1 + states, end, args->gradient_first + offset, n, factor,        \
+                        gradient);                                                                 \
       for (int64_t i = 0; i < n; i++) sl__##name##_step(&rates, gradient[i], &p[i], &a[i], &b[i]); \
     }                                                                                              \
   }                                                                                                \
@@ -153,7 +142,10 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-static void renew(void *args, const struct sl__step_record *step) { sl__update_renew(args, step); }
+static void renew(void *args, const struct sl__step_record *step) {
+  struct sl__update_args *a = args;
+  sl__update_renew(&a->u, step);
+}
 
 /* The gradient of a dense layer's weights, if the same function of few samples would compute it:
  * then the bits stay. */

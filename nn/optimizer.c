@@ -95,7 +95,9 @@ static const struct sl__optimizer *find(const struct sl_optimizer *o) {
 const struct sl__optimizer *sl__optimizer_of(const struct sl_optimizer *o) { return find(o); }
 
 int sl__optimizer_states(const struct sl_optimizer *o) {
-  return sl__update_states(find(o)->update);
+  int count = 0;
+  while (count < SL__OPTIMIZER_STATES && find(o)->state[count]) count++;
+  return count;
 }
 
 bool sl__optimizer_skips_rows(const struct sl_optimizer *o) {

@@ -23,6 +23,7 @@ struct sl__optimizer {
   unsigned takes;               /* SL__TAKES_... */
   bool decoupled;               /* weight decay shrinks parameters directly */
   struct sl__op *update;
+  bool trusts; /* the step depends on the norm of each parameter: sl__lamb_moments, sl__lamb */
   /* Updates single rows of a table; NULL if the state changes rows without a gradient, too. Not
    * used with weight decay, which changes all rows. */
   enum sl_status (*update_rows)(struct sl_context *context, const struct sl__launch *launch,

@@ -237,6 +237,22 @@ def write_finetune(folder):
               os.path.join(folder, "torch_finetune.safetensors"))
 
 
+def lamb(start, gradients, lr, decay, split=25):
+    """Two parameters, cut at `split`, after steps of LAMB (You et al., arXiv 1904.00962, algorithm
+    2): PyTorch has none of its own."""
+    done = []
+    for p, gradient in zip(start.tensor_split([split]), gradients.tensor_split([split], 1)):
+        mean, square = torch.zeros_like(p), torch.zeros_like(p)
+        for t, g in enumerate(gradient, 1):
+            mean = torch.lerp(g, mean, 0.9)
+            square = torch.lerp(g * g, square, 0.999)
+            ratio = mean / (1 - 0.9 ** t) / ((square / (1 - 0.999 ** t)).sqrt() + 1e-6)
+            step = ratio + decay * p
+            p = p - lr * p.norm() / step.norm() * step
+        done.append(p)
+    return torch.cat(done)
+
+
 def write_optimizers(folder):
     start, gradients = torch.randn(40), torch.randn(10, 40)
     tensors = {"start": start, "gradients": gradients}
@@ -250,6 +266,7 @@ def write_optimizers(folder):
             parameter.grad = gradient
             optimizer.step()
         tensors[name] = parameter.detach().clone()
+    tensors["lamb"] = lamb(start.double(), gradients.double(), 0.01, 0.1)
     save_file(tensors, os.path.join(folder, "torch_optimizers.safetensors"))
 
 

@@ -22,10 +22,24 @@ struct sl__update_args {
   struct sl__update u;
 };
 
-static inline void sl__update_renew(struct sl__update_args *a, const struct sl__step_record *step) {
-  a->u.lr = a->u.lr_factor > 0 ? step->lr * a->u.lr_factor : step->lr;
-  a->u.step = step->number + 1;
+static inline void sl__update_renew(struct sl__update *u, const struct sl__step_record *step) {
+  u->lr = u->lr_factor > 0 ? step->lr * u->lr_factor : step->lr;
+  u->step = step->number + 1;
 }
+
+#ifndef __cplusplus
+/* gradient[0..n-1] = factor (g_0 + g_1 + ...), terms from buffer `first` on, in their order. */
+SL__INLINE void sl__sum_gradients(void *buffers[], int first, int end, int64_t offset, int64_t n,
+                                  float factor, float *gradient) {
+  const float *g = (const float *)sl__buffer(buffers, first) + offset;
+  for (int64_t i = 0; i < n; i++) gradient[i] = g[i];
+  for (int t = first + 1; t < end; t++) {
+    g = (const float *)sl__buffer(buffers, t) + offset;
+    for (int64_t i = 0; i < n; i++) gradient[i] += g[i];
+  }
+  for (int64_t i = 0; i < n; i++) gradient[i] *= factor;
+}
+#endif
 
 /* The factor that clips gradients: 1, or max_norm / norm if the norm (given squared) is larger.
  * Without a norm: 1. */

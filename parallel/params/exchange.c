@@ -259,10 +259,9 @@ enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
   return sl__receive(x->context, &launch, sl__pull_tag(x, m), &owner, message->count, x->list);
 }
 
-enum sl_status sl__owners_exchange_squares(struct sl_context *context,
-                                           const struct sl__ranks *ranks, int tag, int count,
-                                           const struct sl__shard *shards,
-                                           struct sl__tensor **list) {
+enum sl_status sl__owners_exchange(struct sl_context *context, const struct sl__ranks *ranks,
+                                   int tag, int count, const struct sl__shard *shards,
+                                   sl__tensor_of_shard *of, struct sl__tensor **list) {
   struct sl__launch launch = {.name = "norm", .priority = SL__PRIORITY_LOSS};
   int first = sl__first_owner(ranks);
   struct sl__peers others = {.first = first, .count = ranks->size - first, .skip = ranks->rank};
@@ -271,7 +270,7 @@ enum sl_status sl__owners_exchange_squares(struct sl_context *context,
     struct sl__peers sender = sl__peer(owner);
     int n = 0;
     for (int s = 0; s < count; s++)
-      if (shards[s].rank == owner && shards[s].square) list[n++] = shards[s].square;
+      if (shards[s].rank == owner && of(&shards[s])) list[n++] = of(&shards[s]);
     if (!n) continue;
     if (owner == ranks->rank)
       SL__TRY(sl__send(context, &launch, tag, &others, n, list));

@@ -14,6 +14,9 @@
 #include "core/net/net.h"
 #include "parallel/params/shard.h"
 
+/* Numbers of the messages, from the exchange's tag on; a push and a pull for each message. */
+enum { SL__TAG_SQUARES, SL__TAG_TRUST, SL__TAG_MESSAGES };
+
 struct sl__exchange;
 
 /* The shards must outlive the exchange. compress: for the gradients; method SL__COMPRESS_NONE for
@@ -52,11 +55,13 @@ struct sl__tensor *const *sl__exchange_terms(struct sl__exchange *exchange, int 
 /* Submit: the parameters of message m to all workers. */
 enum sl_status sl__exchange_pull(struct sl__exchange *exchange, int m);
 
-/* Submit: each owner's squares [1] (sl__shard.square) to all other owners. A square is NULL on all
- * ranks or on none. list: room for `count` tensors. */
-enum sl_status sl__owners_exchange_squares(struct sl_context *context,
-                                           const struct sl__ranks *ranks, int tag, int count,
-                                           const struct sl__shard *shards,
-                                           struct sl__tensor **list);
+/* A tensor of a shard, NULL on all ranks or on none. */
+typedef struct sl__tensor *sl__tensor_of_shard(const struct sl__shard *shard);
+
+/* Submit: each owner's tensors (squares of its shards) to all other owners. list: room for `count`
+ * tensors. */
+enum sl_status sl__owners_exchange(struct sl_context *context, const struct sl__ranks *ranks,
+                                   int tag, int count, const struct sl__shard *shards,
+                                   sl__tensor_of_shard *of, struct sl__tensor **list);
 
 #endif

@@ -6,9 +6,6 @@
 #include "parallel/params/exchange.h"
 #include "parallel/step/plan.h"
 
-/* Numbers of the messages, from the exchange's tag on; a push and a pull for each message. */
-enum { SL__TAG_SQUARES, SL__TAG_MESSAGES };
-
 struct sl__exchange_message {
   int owner;
   const int *shards;

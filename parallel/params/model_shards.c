@@ -93,11 +93,25 @@ static void add_run(struct sl__shard *shard, int64_t from, int64_t to, bool deca
     shard->run[shard->run_count++] = (struct sl__decay_run){to - from, decays};
 }
 
+/* The elements of each parameter of the block in the shard. */
+static void set_parts(const struct sl_model *model, struct sl__shard *shard) {
+  const struct sl__block *block = &model->layers[shard->block].params;
+  struct sl__update_parts *parts = &shard->parts;
+  parts->count = block->count;
+  for (int i = 0; i < block->count; i++) {
+    const struct sl__param *part = &block->part[i];
+    int64_t end = part->offset + sl_shape_count(&part->shape) - shard->first;
+    parts->end[i] = end < 0 ? 0 : end > shard->count ? shard->count : end;
+    parts->decays[i] = !model->decays_weights_only || part->shape.ndim > 1;
+  }
+}
+
 /* The settings of a shard's layer (nn/layer_settings.c). */
 static void set_factors(const struct sl_model *model, struct sl__shard *shard) {
   const struct sl__layer *layer = &model->layers[shard->block];
   shard->lr_factor = layer->lr_factor;
   shard->decay_factor = layer->decay_factor;
+  set_parts(model, shard);
   if (!model->decays_weights_only) return;
   shard->run_count = 0;
   for (int i = 0; i < layer->params.count; i++) {
@@ -229,6 +243,19 @@ static enum sl_status make_norm(struct sl__model_shards *kv, struct sl__shard *s
   return status;
 }
 
+/* LAMB's squares of the shard's parts; of other owners' shards if the block is cut. */
+static enum sl_status make_trust(struct sl__model_shards *kv, struct sl__shard *shard) {
+  struct sl_context *context = kv->model->context;
+  const struct sl_shape shape = SL_SHAPE(2 * shard->parts.count);
+  enum sl_status status = SL_OK;
+  if (!sl__optimizer_of(&kv->optimizer)->trusts) return SL_OK;
+  if (shard->is_cut || sl__shard_is_mine(kv, shard))
+    status = sl__tensor_temporary(context, &shape, SL_F32, &shard->trust);
+  if (status == SL_OK && shard->is_cut && !shard->part)
+    status = sl__tensor_temporary(context, &shape, SL_F32, &shard->trust_sum);
+  return status;
+}
+
 static enum sl_status make_state(struct sl__model_shards *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
@@ -236,6 +263,7 @@ static enum sl_status make_state(struct sl__model_shards *kv) {
     struct sl__shard *shard = &kv->shards[s];
     if (sl__shard_is_mine(kv, shard)) SL__TRY(sl__shard_make_state(context, &kv->optimizer, shard));
     SL__TRY(make_norm(kv, shard));
+    SL__TRY(make_trust(kv, shard));
     if (kv->is_exchanged && kv->replicas > 1 && sl__is_worker(&kv->ranks) && !shard->is_elsewhere &&
         !sl__layer_is_sparse(kv, shard->block))
       SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &shard->local_sum));
@@ -281,6 +309,13 @@ enum sl_status sl__model_shards_new(struct sl_model *model, const struct sl_opti
   kv->grid = grid;
   kv->is_exchanged = sl__model_shards_exchanges(&options->ranks, options->compress);
   kv->replicas = grid->replicas;
+  if (kv->is_async && sl__optimizer_of(optimizer)->trusts) {
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "%s needs the norm of each whole parameter, whose shards dist_async updates "
+                      "at different times: take dist_sync, or adamw",
+                      sl__optimizer_of(optimizer)->name);
+    goto out;
+  }
   SL__TRY(sl__owners_open(model->context, kv->kind, &kv->ranks, &kv->owners));
   SL__TRY(make_shards(kv, options->big_shard));
   SL__TRY(choose_owners(kv));

@@ -60,14 +60,16 @@ static enum sl_status add_squares(struct sl__model_shards *kv) {
   return count ? sl__reduce(kv->model->context, &launch, kv->norm, count, kv->list) : SL_OK;
 }
 
+static struct sl__tensor *square_of(const struct sl__shard *shard) { return shard->square; }
+
 /* The square of the global norm. */
 static enum sl_status submit_norm(struct sl__model_shards *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++) SL__TRY(submit_square(kv, &kv->shards[s]));
   if (kv->ranks.size) {
-    SL__TRY(sl__owners_exchange_squares(context, &kv->ranks, SL__TAG_EXCHANGE, kv->shard_count,
-                                        kv->shards, kv->list));
+    SL__TRY(sl__owners_exchange(context, &kv->ranks, SL__TAG_EXCHANGE + SL__TAG_SQUARES,
+                                kv->shard_count, kv->shards, square_of, kv->list));
     if (kv->ranks.rank < sl__first_owner(&kv->ranks)) return SL_OK;
   }
   status = add_squares(kv);
@@ -112,10 +114,54 @@ static enum sl_status submit_update(struct sl__model_shards *kv, struct sl__shar
   return sl__shard_update(context, shard, shard->param, &kv->optimizer, update, &gradients);
 }
 
-static enum sl_status update_mine(struct sl__model_shards *kv, const struct sl__update *update) {
+static enum sl_status for_mine(struct sl__model_shards *kv, const struct sl__update *update,
+                               enum sl_status (*submit)(struct sl__model_shards *kv,
+                                                        struct sl__shard *shard,
+                                                        const struct sl__update *update)) {
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count && status == SL_OK; s++)
-    if (sl__shard_is_mine(kv, &kv->shards[s])) status = submit_update(kv, &kv->shards[s], update);
+    if (sl__shard_is_mine(kv, &kv->shards[s])) status = submit(kv, &kv->shards[s], update);
+  return status;
+}
+
+/* ---- LAMB's second half: parameters move by the norms of the whole ones ---- */
+
+/* Of blocks that are cut; the owner of a whole block needs nothing from others. */
+static struct sl__tensor *trust_of(const struct sl__shard *shard) {
+  return shard->is_cut ? shard->trust : NULL;
+}
+
+/* The sum of the shards' squares, in the shards' order. */
+static enum sl_status add_trust(struct sl__model_shards *kv, const struct sl__shard *first) {
+  const struct sl__shard *mine = NULL, *end = kv->shards + kv->shard_count;
+  int count = 0;
+  for (const struct sl__shard *s = first; s < end && s->block == first->block; s++) {
+    kv->list[count++] = s->trust;
+    if (!mine && sl__shard_is_mine(kv, s)) mine = s;
+  }
+  return mine ? sl__reduce(kv->model->context, &mine->launch, first->trust_sum, count, kv->list)
+              : SL_OK;
+}
+
+static enum sl_status move_by_trust(struct sl__model_shards *kv, struct sl__shard *shard,
+                                    const struct sl__update *update) {
+  const struct sl__update own = sl__shard_settings(shard, update);
+  struct sl__tensor *all = (shard - shard->part)->trust_sum;
+  return sl__lamb(kv->model->context, &shard->launch, shard->param, shard->state,
+                  all ? all : shard->trust, &own, &shard->parts);
+}
+
+static enum sl_status update_mine(struct sl__model_shards *kv, const struct sl__update *update) {
+  enum sl_status status;
+  SL__TRY(for_mine(kv, update, submit_update));
+  if (!sl__optimizer_of(&kv->optimizer)->trusts) return SL_OK;
+  if (kv->exchange)
+    SL__TRY(sl__owners_exchange(kv->model->context, &kv->ranks, SL__TAG_EXCHANGE + SL__TAG_TRUST,
+                                kv->shard_count, kv->shards, trust_of, kv->list));
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].trust_sum) SL__TRY(add_trust(kv, &kv->shards[s]));
+  status = for_mine(kv, update, move_by_trust);
+out:
   return status;
 }
 

@@ -16,12 +16,14 @@ void sl__shards_cut(int block, int64_t elements, int parts, struct sl__shard *sh
     int64_t count = sl__part_length(elements, parts, p);
     shards[p] = (struct sl__shard){.block = block,
                                    .part = p,
+                                   .is_cut = parts > 1,
                                    .first = first,
                                    .count = count,
                                    .lr_factor = 1,
                                    .decay_factor = 1,
                                    .run = {{count, true}},
-                                   .run_count = 1};
+                                   .run_count = 1,
+                                   .parts = {1, {count}, {true}}};
     first += count;
   }
 }
@@ -38,5 +40,7 @@ void sl__shard_clear(struct sl__shard *shard) {
   sl__tensor_free(shard->local_sum);
   sl__tensor_free(shard->sum);
   sl__tensor_free(shard->square);
-  shard->local_sum = shard->sum = shard->square = NULL;
+  sl__tensor_free(shard->trust);
+  sl__tensor_free(shard->trust_sum);
+  shard->local_sum = shard->sum = shard->square = shard->trust = shard->trust_sum = NULL;
 }

@@ -15,14 +15,16 @@ struct sl__decay_run {
 struct sl__shard {
   int block;            /* number of its layer; 0 in a KVStore, where each key has one block */
   int part;             /* number of the shard in its block */
+  bool is_cut;          /* the block has other shards, too */
   int64_t first, count; /* elements of the block */
   int rank;             /* of its owner; 0 if there is only one rank */
   int device;           /* of its owner: index into sl__owners.devices of that rank */
   float lr_factor, decay_factor;                 /* see sl_group_rate, sl_group_decay */
   struct sl__decay_run run[SL_LAYER_PARAMETERS]; /* in their order; all of the shard */
   int run_count;
-  bool is_elsewhere;        /* other members of the group have the block: no messages here */
-  struct sl__launch launch; /* for the tasks of its owner; the name outlives the shard */
+  struct sl__update_parts parts; /* the layer's parameters in the shard */
+  bool is_elsewhere;             /* other members of the group have the block: no messages here */
+  struct sl__launch launch;      /* for the tasks of its owner; the name outlives the shard */
   struct sl__tensor *param; /* f32 [count]: this rank's copy, a view of the block if that is cut;
                                NULL if this rank has none */
   struct sl__tensor *state[SL__OPTIMIZER_STATES]; /* on its owner; NULL if not needed */
@@ -31,6 +33,9 @@ struct sl__shard {
   /* Only if gradients are clipped: the sum of all gradients (NULL if there is one alone) and of its
    * squares; NULL if another shard's serve. */
   struct sl__tensor *sum, *square;
+  /* Only of LAMB: the squares of the shard's parts, and, on the first shard of a block that is cut,
+   * of all its shards; squares of other owners' shards are received. */
+  struct sl__tensor *trust, *trust_sum;
 };
 
 /* Number of shards of a block. On one rank (ranks->size 0) each has at most `bound` elements, and

@@ -29,6 +29,9 @@ enum sl_status sl__shard_update(struct sl_context *context, const struct sl__sha
   struct sl__op *op = sl__optimizer_of(optimizer)->update;
   struct sl__update own = sl__shard_settings(shard, update);
   const float decay = own.weight_decay;
+  if (sl__optimizer_of(optimizer)->trusts)
+    return sl__lamb_moments(context, &shard->launch, param, shard->state, gradients->count,
+                            gradients->terms, gradients->norm, &own, &shard->parts, shard->trust);
   bool whole = shard->run_count == 1 || decay <= 0; /* then its runs do not differ */
   enum sl_status status = SL_OK;
   for (int i = 0; i < (whole ? 1 : shard->run_count) && status == SL_OK; i++) {

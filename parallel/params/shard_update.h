@@ -20,8 +20,8 @@ struct sl__gradients {
 struct sl__update sl__shard_settings(const struct sl__shard *shard,
                                      const struct sl__update *update);
 
-/* Submit, on the shard's owner: the optimizer's step on param, which is the shard's own or the
- * parameter server's copy of it. */
+/* Submit, on the shard's owner: the optimizer's step (of LAMB: its first half) on param, which is
+ * the shard's own or the parameter server's copy of it. */
 enum sl_status sl__shard_update(struct sl_context *context, const struct sl__shard *shard,
                                 struct sl__tensor *param, const struct sl_optimizer *optimizer,
                                 const struct sl__update *update,

@@ -1,6 +1,7 @@
 /* The optimizers' steps against transcriptions, in double precision, of the formulas that PyTorch
  * documents for torch.optim.SGD, Adam, AdamW, RMSprop and Adagrad, and of Lion's (arXiv
- * 2302.06675), over several steps, with several gradients and with clipping. */
+ * 2302.06675) and LAMB's (arXiv 1904.00962), over several steps, with several gradients and with
+ * clipping. */
 #include "tests/common/check.h"
 
 #define N 1500 /* more than one block of the kernel, no multiple of it */
@@ -141,6 +142,88 @@ static void others_match(void **state) {
   }
 }
 
+/* ---- LAMB ---- */
+
+static void reference_lamb(struct reference *r, const struct sl__update *u,
+                           const struct sl__update_parts *parts) {
+  double b1 = (double)u->beta1, b2 = (double)u->beta2, step = (double)u->step;
+  static double d[N];
+  for (int k = 0, at = 0; k < parts->count; at = (int)parts->end[k++]) {
+    double pp = 0, dd = 0;
+    for (int i = at; i < parts->end[k]; i++) {
+      r->m[i] = b1 * r->m[i] + (1 - b1) * r->g[i];
+      r->v[i] = b2 * r->v[i] + (1 - b2) * r->g[i] * r->g[i];
+      d[i] = r->m[i] / (1 - pow(b1, step)) /
+                 (sqrt(r->v[i] / (1 - pow(b2, step))) + (double)u->epsilon) +
+             (parts->decays[k] ? (double)u->weight_decay : 0) * r->p[i];
+      pp += r->p[i] * r->p[i];
+      dd += d[i] * d[i];
+    }
+    double trust = pp > 0 && dd > 0 ? sqrt(pp / dd) : 1;
+    for (int i = at; i < parts->end[k]; i++) r->p[i] -= (double)u->lr * trust * d[i];
+  }
+}
+
+/* The third parameter begins at 0, the last one stays there: its gradient is 0. */
+static void run_lamb(int count, struct sl__update u) {
+  const struct sl__update_parts parts = {4, {1029, 1029, 1480, N}, {true, true, false, true}};
+  static struct reference r;
+  struct sl__tensor *grads[70], *norm = u.max_norm > 0 ? tensor(SL_SHAPE(1), NULL) : NULL;
+  struct sl__tensor *squares = tensor(SL_SHAPE(8), NULL), *state[2];
+  memset(&r, 0, sizeof r);
+  double *start = random_values(N, 5);
+  for (int i = 1029; i < N; i++) start[i] = 0;
+  memcpy(r.p, start, sizeof r.p);
+  struct sl__tensor *p = tensor(SL_SHAPE(N), start);
+  for (int k = 0; k < 2; k++) state[k] = tensor(SL_SHAPE(N), NULL);
+  for (int step = 1; step <= STEPS; step++) {
+    u.step = step;
+    float square = (float)make_gradient(&r, grads, count, step, (double)u.max_norm);
+    if (norm) OK(sl__tensor_write(norm, &square));
+    OK(sl__lamb_moments(context, &plain, p, state, count, grads, norm, &u, &parts, squares));
+    OK(sl__lamb(context, &plain, p, state, squares, &u, &parts));
+    reference_lamb(&r, &u, &parts);
+    for (int k = 0; k < count; k++) sl__tensor_free(grads[k]);
+  }
+  assert_near("lamb", take(p), r.p, N, 60, 2);
+  for (int k = 0; k < 2; k++) sl__tensor_free(state[k]);
+  sl__tensor_free(squares);
+  sl__tensor_free(norm);
+  free(start);
+}
+
+static void lamb_matches(void **state) {
+  (void)state;
+  struct sl__update u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-3f};
+  run_lamb(1, u);
+  u.weight_decay = 0.1f;
+  run_lamb(3, u);
+  u.max_norm = 0.5f;
+  run_lamb(70, u);
+}
+
+/* A gradient and a parameter of 0, and a gradient that is no number. */
+static void lamb_trusts_nothing_of_zero(void **state) {
+  (void)state;
+  const struct sl__update u = {.lr = 1, .beta1 = 0.9f, .beta2 = 0.9f, .epsilon = 1, .step = 1};
+  const struct sl__update_parts parts = {3, {1, 2, 3}, {true, true, true}}, shorter = {1, {2}, {0}};
+  struct sl__tensor *p = tensor(SL_SHAPE(3), (double[]){0, 2, 1}), *a[2],
+                    *squares = tensor(SL_SHAPE(6), NULL),
+                    *g = tensor(SL_SHAPE(3), (double[]){1, 0, NAN});
+  for (int k = 0; k < 2; k++) a[k] = tensor(SL_SHAPE(3), NULL);
+  OK(sl__lamb_moments(context, &plain, p, a, 1, &g, NULL, &u, &parts, squares));
+  OK(sl__lamb(context, &plain, p, a, squares, &u, &parts));
+  FAILS(sl__lamb(context, &plain, p, a, squares, &u, &shorter), SL_BAD_SHAPE, "two each");
+  FAILS(sl__lamb_moments(context, &plain, p, a, 0, &g, NULL, &u, &parts, squares), SL_BAD_ARGUMENT,
+        "no gradient");
+  double *got = take(p);
+  assert_true(got[0] == -0.5 && got[1] == 2 && isnan(got[2]));
+  free(got);
+  for (int k = 0; k < 2; k++) sl__tensor_free(a[k]);
+  sl__tensor_free(squares);
+  sl__tensor_free(g);
+}
+
 /* A gradient that is no number shows in the parameter. */
 static void nan_is_not_lost(void **state) {
   (void)state;
@@ -233,6 +316,8 @@ int main(void) {
                                      cmocka_unit_test(adam_matches),
                                      cmocka_unit_test(others_match),
                                      cmocka_unit_test(nan_is_not_lost),
+                                     cmocka_unit_test(lamb_matches),
+                                     cmocka_unit_test(lamb_trusts_nothing_of_zero),
                                      cmocka_unit_test(velocities_end_at_zero),
                                      cmocka_unit_test(runs_are_updated),
                                      cmocka_unit_test(arguments_are_checked),

@@ -139,8 +139,24 @@ static inline double exact_sample(struct exact_network *net, const float *x, int
   return loss;
 }
 
-/* torch.optim's SGD, Adam or AdamW, with torch.nn.utils.clip_grad_norm_ before it. All settings
- * must be given. */
+/* LAMB's step of a tensor (You et al., arXiv 1904.00962, algorithm 2), whose means have moved. */
+static inline void exact_lamb(struct exact_network *net, int tensor, const struct sl_optimizer *o) {
+  double direction[EXACT_PARAMETERS], *p = net->parameter + exact_offset(tensor), pp = 0, dd = 0;
+  const double *a = net->first + exact_offset(tensor), *b = net->second + exact_offset(tensor);
+  for (int i = 0; i < exact_tensors[tensor].count; i++) {
+    direction[i] = a[i] / (1 - pow((double)o->beta1, net->step)) /
+                       (sqrt(b[i] / (1 - pow((double)o->beta2, net->step))) + (double)o->epsilon) +
+                   (double)o->weight_decay * p[i];
+    pp += p[i] * p[i];
+    dd += direction[i] * direction[i];
+  }
+  double trust = pp > 0 && dd > 0 ? sqrt(pp / dd) : 1;
+  for (int i = 0; i < exact_tensors[tensor].count; i++)
+    p[i] -= (double)o->lr * trust * direction[i];
+}
+
+/* LAMB, or torch.optim's SGD, Adam or AdamW, with torch.nn.utils.clip_grad_norm_ before it. All
+ * settings must be given. */
 static inline void exact_update(struct exact_network *net, const struct sl_optimizer *o) {
   double lr = (double)o->lr, decay = (double)o->weight_decay, norm = 0, b1 = (double)o->beta1,
          b2 = (double)o->beta2;
@@ -152,7 +168,7 @@ static inline void exact_update(struct exact_network *net, const struct sl_optim
     double g = factor * net->gradient[i], *p = &net->parameter[i], *a = &net->first[i],
            *b = &net->second[i];
     if (o->kind == SL_ADAMW) *p *= 1 - lr * decay;
-    if (o->kind != SL_ADAMW) g += decay * *p;
+    if (o->kind != SL_ADAMW && o->kind != SL_LAMB) g += decay * *p;
     if (o->kind == SL_SGD) {
       *a = (double)o->momentum * *a + g;
       *p -= lr * (o->nesterov ? g + (double)o->momentum * *a : *a);
@@ -160,9 +176,11 @@ static inline void exact_update(struct exact_network *net, const struct sl_optim
     }
     *a = b1 * *a + (1 - b1) * g;
     *b = b2 * *b + (1 - b2) * g * g;
+    if (o->kind == SL_LAMB) continue;
     *p -= lr * *a / (1 - pow(b1, net->step)) /
           (sqrt(*b / (1 - pow(b2, net->step))) + (double)o->epsilon);
   }
+  for (int t = 0; t < EXACT_TENSORS && o->kind == SL_LAMB; t++) exact_lamb(net, t, o);
 }
 
 /* One step with samples [first, first + count) of the set; *loss is their mean loss before it. */

@@ -1146,6 +1146,39 @@ static enum sl_status update(struct trial *t, struct sl__op *op, const int64_t *
 #include "codelets/ops.def"
 #undef SL__OP
 
+/* A layer's weight and bias, or a shard of its weight alone. */
+static struct sl__update_parts parts_of(const int64_t *d) {
+  return (struct sl__update_parts){2, {d[3] ? d[0] - d[0] / 5 : d[0], d[0]}, {true, false}};
+}
+
+static enum sl_status lamb_moments(struct trial *t, const int64_t *d) {
+  struct sl__tensor *terms[MOST_TERMS], *state[2];
+  const struct sl__update settings = update_of(d);
+  const struct sl__update_parts parts = parts_of(d);
+  struct sums sums = sums_of((double)d[1] + 8, (double)d[1] + 1);
+  terms_of(t, d, terms);
+  struct sl__tensor *norm = norm_of(t, d), *param = given(t, SL_F32, SL_SHAPE(d[0]));
+  state[0] = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
+  state[1] = changed(t, SL_F32, SL_SHAPE(d[0]), 0.01, 1, sums);
+  /* a direction is up to some thousands: its denominator has a mean of squares above 0.01 */
+  struct sl__tensor *squares =
+      written(t, SL_F32, SL_SHAPE(4), sums_of((double)d[1] + 8, 1e3 * (double)d[0]));
+  if (t->status != SL_OK) return t->status;
+  return sl__lamb_moments(t->context, L, param, state, (int)d[1], terms, norm, &settings, &parts,
+                          squares);
+}
+
+static enum sl_status lamb(struct trial *t, const int64_t *d) {
+  const struct sl__update settings = update_of(d);
+  const struct sl__update_parts parts = parts_of(d);
+  struct sl__tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums_of(8, 10));
+  struct sl__tensor *state[] = {given(t, SL_F32, SL_SHAPE(d[0])),
+                                given_in(t, SL_F32, SL_SHAPE(d[0]), 0.01, 1)};
+  struct sl__tensor *squares = given_in(t, SL_F32, SL_SHAPE(4), 0.5, 2);
+  if (t->status != SL_OK) return t->status;
+  return sl__lamb(t->context, L, param, state, squares, &settings, &parts);
+}
+
 #define UPDATE_SIZES(CASE, ...)                                                                    \
   CASE(__VA_ARGS__, {1, 1, 0, 0})                                                                  \
   CASE(__VA_ARGS__, {1003, 2, 1, 1})                                                               \
@@ -1289,6 +1322,8 @@ static const struct gpu_case cases[] = {
     CASES(accuracy, LOSS_SIZES, GPU_HALVES)
     CASES(reduce, UPDATE_SIZES, GPU_F32)
     CASES(square_sum, UPDATE_SIZES, GPU_F32)
+    CASES(lamb_moments, UPDATE_SIZES, GPU_F32)
+    CASES(lamb, UPDATE_SIZES, GPU_F32)
     RESIDUAL_SIZES(CASE, compress_residual, compress, GPU_F32)
     HALF_SIZES(CASE, compress_half, compress, GPU_F32)
     CASES(decompress, PACKED_SIZES, GPU_F32)

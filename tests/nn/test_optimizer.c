@@ -16,6 +16,8 @@ static void names_are_parsed(void **state) {
   assert_int_equal(o.kind, SL_ADAM);
   OK(sl_optimizer_parse("adamw", &o));
   assert_int_equal(o.kind, SL_ADAMW);
+  OK(sl_optimizer_parse("lamb", &o));
+  assert_int_equal(o.kind, SL_LAMB);
 }
 
 /* Every name of the table is parsed, and its defaults pass the check. */
@@ -35,7 +37,7 @@ static void all_names_are_listed(void **state) {
 
 static void unknown_names_are_refused(void **state) {
   (void)state;
-  const char *const unknown[] = {"", "SGD", "sgd ", "adam,sgd", "lamb"};
+  const char *const unknown[] = {"", "SGD", "sgd ", "adam,sgd", "lambs"};
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
     struct sl_optimizer o = {.lr = 7};
     FAILS(sl_optimizer_parse(unknown[i], &o), SL_BAD_ARGUMENT, "sgd, nag, adam");
@@ -45,7 +47,8 @@ static void unknown_names_are_refused(void **state) {
 
 static void defaults_are_filled_in(void **state) {
   (void)state;
-  struct sl_optimizer sgd = {0}, adam = {.kind = SL_ADAM}, adamw = {.kind = SL_ADAMW, .lr = 0.5f};
+  struct sl_optimizer sgd = {0}, adam = {.kind = SL_ADAM}, adamw = {.kind = SL_ADAMW, .lr = 0.5f},
+                      lamb = {.kind = SL_LAMB};
   for (int again = 0; again < 2; again++) { /* a checked one passes a second check unchanged */
     OK(sl_optimizer_check(&sgd));
     OK(sl_optimizer_check(&adam));
@@ -54,6 +57,8 @@ static void defaults_are_filled_in(void **state) {
     assert_true(adam.lr == 0.001f && adam.beta1 == 0.9f && adam.beta2 == 0.999f);
     assert_true(adam.epsilon == 1e-8f && adam.weight_decay == 0);
     assert_true(adamw.lr == 0.5f && adamw.beta1 == 0.9f);
+    OK(sl_optimizer_check(&lamb));
+    assert_true(lamb.lr == 0.001f && lamb.beta2 == 0.999f && lamb.epsilon == 1e-6f);
   }
 }
 
@@ -85,6 +90,8 @@ static void every_field_is_checked(void **state) {
              {{.kind = SL_RMSPROP, .beta1 = 0.9f}, "beta1"},
              {{.kind = SL_ADAGRAD, .beta2 = 0.9f}, "beta2"},
              {{.kind = SL_LION, .epsilon = 1e-8f}, "epsilon"},
+             {{.kind = SL_LAMB, .momentum = 0.9f}, "momentum"},
+             {{.kind = SL_LAMB, .beta2 = 1}, "beta2"},
              {{.kind = (enum sl_optimizer_kind)17}, "17"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct sl_optimizer o = bad[i].optimizer;

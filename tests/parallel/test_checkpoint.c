@@ -137,7 +137,8 @@ static const char *saved(struct training *t, const char *name) {
 static const struct sl_optimizer plain = {.lr = 0.05f},
                                  momentum = {.lr = 0.05f, .momentum = 0.9f, .clip = 1},
                                  adam = {.kind = SL_ADAM},
-                                 adamw = {.kind = SL_ADAMW, .weight_decay = 0.01f};
+                                 adamw = {.kind = SL_ADAMW, .weight_decay = 0.01f},
+                                 lamb = {.kind = SL_LAMB, .weight_decay = 0.01f, .clip = 1};
 
 /* 200 samples are 9 batches of 24, the text 12 of 8; 23 steps end in the third, or second, epoch.
  */
@@ -169,7 +170,8 @@ static void images_go_on_to_the_bit(void **state) {
       {MLP, .optimizer = adam, .data = {.shift = 2}}, /* augmented, and in the files' order */
       {MLP, .optimizer = plain, .data = {.contrast = 0.5f, .brightness = 0.2f}},
       {LENET, .optimizer = momentum, .options = {.big_shard = 100, .kvstore = SL_KVSTORE_DEVICE}},
-      {LENET, .optimizer = adamw, .options = {.microbatches = 2, .replicas = 2}}};
+      {LENET, .optimizer = adamw, .options = {.microbatches = 2, .replicas = 2}},
+      {LENET, .optimizer = lamb, .options = {.big_shard = 100, .replicas = 2}}};
   for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) go_on_to_the_bit(&setups[i]);
 }
 

@@ -429,8 +429,8 @@ static void check_resumed(struct sl_optimizer optimizer) {
 
 static void trainings_go_on_to_the_bit(void **state) {
   (void)state;
-  const enum sl_optimizer_kind kinds[] = {SL_ADAM, SL_RMSPROP, SL_ADAGRAD, SL_LION};
-  for (int i = 0; i < 4; i++)
+  const enum sl_optimizer_kind kinds[] = {SL_ADAM, SL_RMSPROP, SL_ADAGRAD, SL_LION, SL_LAMB};
+  for (int i = 0; i < 5; i++)
     check_resumed((struct sl_optimizer){.kind = kinds[i], .weight_decay = 0.01f, .clip = 0.7f});
 }
 
