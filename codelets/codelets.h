@@ -439,6 +439,7 @@ struct sl__update {
   int decoupled; /* weight decay shrinks the parameter itself, not by the gradient (AdamW) */
   int64_t step;  /* from 1 */
   float max_norm;
+  float average;        /* of moving_average: share of the average that stays */
   float lr_factor;      /* lr / the step's rate, of one shard; 0 means 1 */
   int64_t first, count; /* the elements to be updated; count 0: all */
 };

@@ -137,4 +137,23 @@ SL__HOST_DEVICE SL__INLINE void sl__lion_step(const struct sl__lion_rates *r, fl
   *a = r->b2 * *a + (1 - r->b2) * gradient;
 }
 
+/* ---- moving_average: no optimizer; p is an average, of the values that come as gradients. The
+ * first step copies them ---- */
+
+struct sl__moving_average_rates {
+  float rate;
+};
+
+static inline struct sl__moving_average_rates sl__moving_average_begin(const struct sl__update *u) {
+  struct sl__moving_average_rates r = {u->step > 1 ? 1 - u->average : 1};
+  return r;
+}
+
+SL__HOST_DEVICE SL__INLINE void sl__moving_average_step(const struct sl__moving_average_rates *r,
+                                                        float gradient, float *p, float *a,
+                                                        float *b) {
+  (void)a, (void)b;
+  *p += r->rate * (gradient - *p);
+}
+
 #endif

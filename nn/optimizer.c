@@ -33,6 +33,7 @@ static const struct setting {
     {"beta2", offsetof(struct sl_optimizer, beta2), SL__TAKES_BETA2, true, 1},
     {"epsilon", offsetof(struct sl_optimizer, epsilon), SL__TAKES_EPSILON, true, HUGE_VALF},
     {"clip", offsetof(struct sl_optimizer, clip), 0, false, HUGE_VALF},
+    {"average", offsetof(struct sl_optimizer, average), 0, false, 1},
 };
 
 enum { SETTINGS = sizeof settings / sizeof *settings };
@@ -96,8 +97,13 @@ const struct sl__optimizer *sl__optimizer_of(const struct sl_optimizer *o) { ret
 
 int sl__optimizer_states(const struct sl_optimizer *o) {
   int count = 0;
-  while (count < SL__OPTIMIZER_STATES && find(o)->state[count]) count++;
+  for (int k = 0; k < SL__STATES; k++) count += sl__optimizer_state(o, k) != NULL;
   return count;
+}
+
+const char *sl__optimizer_state(const struct sl_optimizer *o, int k) {
+  if (k == SL__AVERAGE) return o->average > 0 ? "average" : NULL;
+  return find(o)->state[k];
 }
 
 bool sl__optimizer_skips_rows(const struct sl_optimizer *o) {
@@ -127,7 +133,8 @@ struct sl__update sl__update_of(const struct sl_optimizer *o, int64_t step, floa
                              .epsilon = o->epsilon,
                              .decoupled = find(o)->decoupled,
                              .step = step + 1,
-                             .max_norm = o->clip};
+                             .max_norm = o->clip,
+                             .average = o->average};
 }
 
 /* ---- checks ---- */

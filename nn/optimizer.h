@@ -4,7 +4,8 @@
 
 #include "codelets/codelets.h"
 
-enum { SL__OPTIMIZER_STATES = 2 }; /* largest number of state tensors of a parameter */
+/* The state tensors of a parameter: at most two of the optimizer, and its average. */
+enum { SL__OPTIMIZER_STATES = 2, SL__AVERAGE = SL__OPTIMIZER_STATES, SL__STATES };
 
 /* Settings that only some optimizers take; lr, weight_decay and clip are for all. */
 enum sl__optimizer_takes {
@@ -36,8 +37,11 @@ struct sl__optimizer {
 /* The row for checked settings. */
 const struct sl__optimizer *sl__optimizer_of(const struct sl_optimizer *settings);
 
-/* Number of state tensors, each of the parameter's size: 0 to SL__OPTIMIZER_STATES. */
+/* Number of state tensors, each of the parameter's size: 0 to SL__STATES. */
 int sl__optimizer_states(const struct sl_optimizer *settings);
+
+/* The name of state k (of SL__STATES) in a checkpoint; NULL: it is not kept. */
+const char *sl__optimizer_state(const struct sl_optimizer *settings, int k);
 
 /* Does a row of a table stay the same if it has no gradient? */
 bool sl__optimizer_skips_rows(const struct sl_optimizer *settings);

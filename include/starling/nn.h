@@ -533,9 +533,9 @@ enum sl_optimizer_kind {
   SL_RMSPROP, /**< as torch.optim.RMSprop without momentum (Tieleman, Hinton, Lecture 6.5, 2012) */
   SL_ADAGRAD, /**< as torch.optim.Adagrad (Duchi et al., JMLR 12, 2011) */
   SL_LION,    /**< Chen et al., arXiv 2302.06675; weight decay as AdamW's */
-  /** You et al., arXiv 1904.00962, algorithm 2: AdamW's step of each parameter (a layer's weight, its
-   * bias), scaled by |parameter| / |step|, or by 1 where one of them is 0. Of a trainer whose ranks
-   * step together: no KVStore of the program's own, no dist_async. */
+  /** You et al., arXiv 1904.00962, algorithm 2: AdamW's step of each parameter (a layer's weight,
+   * its bias), scaled by |parameter| / |step|, or by 1 where one of them is 0. Of a trainer whose
+   * ranks step together: no KVStore of the program's own, no dist_async. */
   SL_LAMB
 };
 
@@ -546,9 +546,15 @@ struct sl_optimizer {
   float momentum;     /**< SGD: 0 */
   bool nesterov;      /**< SGD: Nesterov's momentum; needs momentum > 0 */
   float weight_decay; /**< 0 */
-  float beta1, beta2; /**< Adam, LAMB: 0.9 and 0.999; Lion: 0.9 and 0.99; RMSprop: beta2 0.99 (alpha) */
-  float epsilon;      /**< Adam, RMSprop: 1e-8; Adagrad: 1e-10; LAMB: 1e-6 */
-  float clip;         /**< 0: none; else the greatest global norm of the gradient */
+  /** Adam, LAMB: 0.9 and 0.999; Lion: 0.9 and 0.99; RMSprop: beta2 0.99 (alpha) */
+  float beta1, beta2;
+  float epsilon; /**< Adam, RMSprop: 1e-8; Adagrad: 1e-10; LAMB: 1e-6 */
+  float clip;    /**< 0: none; else the greatest global norm of the gradient */
+  /** Averages of the parameters (Polyak, Juditsky 1992), of a trainer: after each update average =
+   * average * that + parameter * (1 - that), from the first step's parameters on, as PyTorch's
+   * torch.optim.swa_utils.get_ema_multi_avg_fn. From 0 to below 1; 0: none. Evaluations use them
+   * (sl_trainer_swap_average). */
+  float average;
 };
 
 /** The names that sl_optimizer_parse knows, "sgd" first: the one at i, from 0, or NULL behind the
@@ -556,8 +562,8 @@ struct sl_optimizer {
 SL_API const char *sl_optimizer_name(int i);
 
 /** "sgd", "nag" (SGD with Nesterov's momentum of 0.9), "adam", "adamw", "rmsprop", "adagrad",
- * "lion", "lamb": their settings, all others at 0. \return SL_BAD_ARGUMENT for an unknown name, naming the
- * known ones. */
+ * "lion", "lamb": their settings, all others at 0. \return SL_BAD_ARGUMENT for an unknown name,
+ * naming the known ones. */
 SL_API enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer);
 
 /** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.

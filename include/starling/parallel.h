@@ -209,8 +209,18 @@ SL_API enum sl_status sl_trainer_settle(struct sl_trainer *trainer, bool *stop);
 SL_API enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_report *report,
                                        bool *reported);
 
+/** The parameters and their averages (struct sl_optimizer.average) change places: to save averages,
+ * call this, sl_model_save, and this again; the training goes on with the same bits. Meanwhile
+ * steps and checkpoints are refused, and evaluations take what the model has. Running statistics of
+ * batch normalisation are no parameters and stay as they are. Collective, as sl_trainer_settle,
+ * which a model over several ranks needs between this call and sl_model_save. Every step must have
+ * been drained. \return SL_BAD_ARGUMENT where there are no averages: the optimizer keeps none, or
+ * no step was made. */
+SL_API enum sl_status sl_trainer_swap_average(struct sl_trainer *trainer);
+
 /** Mean loss and accuracy over one epoch of the loader, from its present position, with running
- * statistics and without dropout. Every step must have been drained. */
+ * statistics and without dropout; of the averages where the optimizer keeps some and a step was
+ * made. Every step must have been drained. */
 SL_API enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
                                           double *loss, double *accuracy);
 
@@ -268,7 +278,8 @@ SL_API struct sl_position sl_trainer_position(const struct sl_trainer *trainer);
 /** Write a checkpoint: the whole state of the training, which then goes on as if it had never
  * stopped, to the bit. It is one safetensors file, written under another name and renamed:
  * parameters and buffers by their names, the optimizer's state of layers that train as
- * optimizer.exp_avg.conv1.weight (names of states are PyTorch's), and the state that recurrent
+ * optimizer.exp_avg.conv1.weight (names of states are PyTorch's; optimizer.average.* are the
+ * averages), and the state that recurrent
  * layers carry (carry_state, in the middle of an epoch) as state.LAYER [batch, ...]. Its metadata
  * have the step, the position in the data, the seeds, the math (for information: a training may go
  * on with another one, with a warning), the optimizer's kind, the frozen layers and a CRC-32

@@ -6,13 +6,32 @@
 #include "parallel/fit/describe.h"
 #include "parallel/fit/fit.h"
 
-enum sl_status sl__fit_save_weights(struct sl__fit *fit, const char *path) {
+/* The model's weights and their averages change places; of a model over several ranks rank 0 gets
+ * all. Collective. */
+static enum sl_status swap_average(const struct sl__fit *fit) {
+  enum sl_status status = sl_trainer_swap_average(fit->trainer);
+  if (status == SL_OK && sl_placement_ranks(fit->trainer->model) > 1)
+    status = sl_trainer_settle(fit->trainer, NULL);
+  return status;
+}
+
+static enum sl_status write_weights(const struct sl__fit *fit, const char *path) {
   const struct sl_fit_options *o = &fit->options;
-  if (!path || fit->rank) return SL_OK;
   enum sl_status status = sl_model_save(fit->trainer->model, path);
   if (status != SL_OK || !o->on_save) return status;
   sl__fit_callback_begin();
   return sl__fit_callback_end("on_save", o->on_save(o->user, path));
+}
+
+enum sl_status sl__fit_save_weights(struct sl__fit *fit, const char *path) {
+  bool averages = fit->trainer->optimizer.average > 0 && sl_trainer_position(fit->trainer).step > 0;
+  enum sl_status status = SL_OK, swapped = SL_OK;
+  if (!path) return SL_OK;
+  if (averages) SL__TRY(swap_average(fit));
+  if (!fit->rank) status = write_weights(fit, path);
+  if (averages) swapped = swap_average(fit); /* after a failed write, too */
+out:
+  return status == SL_OK ? swapped : status;
 }
 
 /* Every N steps or minutes, and always at the end of the run and when it is stopped. */

@@ -204,6 +204,10 @@ static enum sl_status check_optimizer(struct sl_optimizer *optimizer) {
     status = sl__fail(SL_BAD_ARGUMENT,
                       "a KVStore cannot clip by the global norm, since no owner "
                       "has the whole gradient: clip before the push");
+  if (status == SL_OK && optimizer->average > 0)
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "a KVStore keeps no averages of its values: average what is pulled, or use a "
+                      "trainer");
   if (status == SL_OK && sl__optimizer_of(optimizer)->trusts)
     status = sl__fail(SL_BAD_ARGUMENT,
                       "a KVStore cannot train by %s, which needs the norm of each whole parameter, "

@@ -309,6 +309,12 @@ enum sl_status sl__model_shards_new(struct sl_model *model, const struct sl_opti
   kv->grid = grid;
   kv->is_exchanged = sl__model_shards_exchanges(&options->ranks, options->compress);
   kv->replicas = grid->replicas;
+  if (kv->is_async && optimizer->average > 0) {
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "averages of the parameters need steps that all ranks make together: take "
+                      "dist_sync, or no average");
+    goto out;
+  }
   if (kv->is_async && sl__optimizer_of(optimizer)->trusts) {
     status = sl__fail(SL_BAD_ARGUMENT,
                       "%s needs the norm of each whole parameter, whose shards dist_async updates "

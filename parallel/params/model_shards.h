@@ -66,6 +66,10 @@ enum sl_status sl__model_shards_reserve(struct sl__model_shards *kvstore, int64_
  * step (from 0). */
 enum sl_status sl__model_shards_update(struct sl__model_shards *kvstore, int64_t step, float lr);
 
+/* Submit: the parameters and their averages change places, on all ranks. The optimizer keeps
+ * averages, and a step was made. */
+enum sl_status sl__model_shards_swap_average(struct sl__model_shards *kvstore);
+
 /* dist_async, all ranks: wait for each other; then all have the same parameters. No effect with
  * other kinds. */
 enum sl_status sl__model_shards_synchronize(struct sl__model_shards *kvstore);

@@ -151,16 +151,58 @@ static enum sl_status move_by_trust(struct sl__model_shards *kv, struct sl__shar
                   all ? all : shard->trust, &own, &shard->parts);
 }
 
-static enum sl_status update_mine(struct sl__model_shards *kv, const struct sl__update *update) {
-  enum sl_status status;
-  SL__TRY(for_mine(kv, update, submit_update));
-  if (!sl__optimizer_of(&kv->optimizer)->trusts) return SL_OK;
+static enum sl_status submit_by_trust(struct sl__model_shards *kv,
+                                      const struct sl__update *update) {
+  enum sl_status status = SL_OK;
   if (kv->exchange)
     SL__TRY(sl__owners_exchange(kv->model->context, &kv->ranks, SL__TAG_EXCHANGE + SL__TAG_TRUST,
                                 kv->shard_count, kv->shards, trust_of, kv->list));
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].trust_sum) SL__TRY(add_trust(kv, &kv->shards[s]));
   status = for_mine(kv, update, move_by_trust);
+out:
+  return status;
+}
+
+/* ---- averages ---- */
+
+static enum sl_status submit_average(struct sl__model_shards *kv, struct sl__shard *shard,
+                                     const struct sl__update *update) {
+  return sl__update(kv->model->context, &sl__op_moving_average, &shard->launch,
+                    shard->state[SL__AVERAGE], NULL, 1, &shard->param, NULL, update);
+}
+
+static enum sl_status swap_average(struct sl__model_shards *kv, struct sl__shard *shard,
+                                   const struct sl__update *update) {
+  struct sl_context *context = kv->model->context;
+  struct sl__tensor *between, **average = &shard->state[SL__AVERAGE];
+  enum sl_status status;
+  (void)update;
+  SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &between));
+  status = sl__reduce(context, &shard->launch, between, 1, &shard->param);
+  if (status == SL_OK) status = sl__reduce(context, &shard->launch, shard->param, 1, average);
+  if (status == SL_OK) status = sl__reduce(context, &shard->launch, *average, 1, &between);
+  sl__tensor_free_later(between);
+out:
+  return status;
+}
+
+enum sl_status sl__model_shards_swap_average(struct sl__model_shards *kv) {
+  enum sl_status status;
+  SL__TRY(for_mine(kv, NULL, swap_average));
+  for (int m = kv->exchange ? sl__exchange_messages(kv->exchange) - 1 : -1; m >= 0; m--)
+    SL__TRY(sl__exchange_pull(kv->exchange, m));
+out:
+  return status;
+}
+
+/* ---- all of it ---- */
+
+static enum sl_status update_mine(struct sl__model_shards *kv, const struct sl__update *update) {
+  enum sl_status status;
+  SL__TRY(for_mine(kv, update, submit_update));
+  if (sl__optimizer_of(&kv->optimizer)->trusts) SL__TRY(submit_by_trust(kv, update));
+  if (kv->optimizer.average > 0) status = for_mine(kv, update, submit_average);
 out:
   return status;
 }

@@ -29,7 +29,7 @@ void sl__shards_cut(int block, int64_t elements, int parts, struct sl__shard *sh
 }
 
 void sl__shard_free_state(struct sl__shard *shard) {
-  for (int k = 0; k < SL__OPTIMIZER_STATES; k++) {
+  for (int k = 0; k < SL__STATES; k++) {
     sl__tensor_free(shard->state[k]);
     shard->state[k] = NULL;
   }

@@ -27,9 +27,9 @@ struct sl__shard {
   struct sl__launch launch;      /* for the tasks of its owner; the name outlives the shard */
   struct sl__tensor *param; /* f32 [count]: this rank's copy, a view of the block if that is cut;
                                NULL if this rank has none */
-  struct sl__tensor *state[SL__OPTIMIZER_STATES]; /* on its owner; NULL if not needed */
-  struct sl__tensor *local_sum; /* sum of this rank's gradients; NULL if no sum is needed */
-  struct sl__tensor *gradient;  /* that this rank sends to the owner: local_sum, or borrowed */
+  struct sl__tensor *state[SL__STATES]; /* on its owner; NULL if not needed */
+  struct sl__tensor *local_sum;         /* sum of this rank's gradients; NULL if no sum is needed */
+  struct sl__tensor *gradient; /* that this rank sends to the owner: local_sum, or borrowed */
   /* Only if gradients are clipped: the sum of all gradients (NULL if there is one alone) and of its
    * squares; NULL if another shard's serve. */
   struct sl__tensor *sum, *square;

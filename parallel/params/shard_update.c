@@ -5,7 +5,8 @@
 enum sl_status sl__shard_make_state(struct sl_context *context,
                                     const struct sl_optimizer *optimizer, struct sl__shard *shard) {
   enum sl_status status = SL_OK;
-  for (int k = 0; k < sl__optimizer_states(optimizer); k++) {
+  for (int k = 0; k < SL__STATES; k++) {
+    if (!sl__optimizer_state(optimizer, k)) continue;
     SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &shard->state[k]));
     SL__TRY(sl__fill(context, &shard->launch, shard->state[k], 0));
   }

@@ -160,6 +160,7 @@ enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loa
   const struct sl_position *position = &point.position;
   struct sl__plan *plan;
   SL__TRY(sl__trainer_drained(trainer));
+  SL__TRY(sl__trainer_check_raw(trainer));
   SL__TRY(sl_trainer_save_wait(trainer, NULL)); /* the checkpoint may be the one to read */
   SL__TRY(sl__model_shards_synchronize(trainer->shards));
   SL__TRY(read_snapshot(trainer, loader, path, &point, &snapshot));

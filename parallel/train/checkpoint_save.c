@@ -168,6 +168,7 @@ static enum sl_status save(struct sl_trainer *t, const char *path,
   enum sl_status status;
   struct sl__saving *s = NULL;
   SL__TRY(sl__trainer_drained(t));
+  SL__TRY(sl__trainer_check_raw(t));
   if (!t->next_batch.loader)
     return sl__fail(SL_BAD_ARGUMENT, "%s: no step was made yet, so there is nothing to go on from",
                     path);

@@ -33,15 +33,16 @@ static enum sl_status list_states(const struct sl_trainer *t, struct sl__snapsho
                                   int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
   bool trains = sl__layer_trains(&t->model->layers[layer]);
-  for (int k = 0; trains && k < sl__optimizer_states(&t->optimizer); k++) {
+  for (int k = 0; trains && k < SL__STATES; k++) {
+    if (!sl__optimizer_state(&t->optimizer, k)) continue;
     float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
-    snapshot->states[2 * layer + k] = values;
+    snapshot->states[SL__STATES * layer + k] = values;
     for (int p = 0; p < block->count; p++) {
       struct sl__item *item =
           add_item(snapshot, &block->part[p].shape, values + block->part[p].offset);
       snprintf(item->name, sizeof item->name, "optimizer.%s.%s",
-               sl__optimizer_of(&t->optimizer)->state[k], block->part[p].name);
+               sl__optimizer_state(&t->optimizer, k), block->part[p].name);
     }
   }
   return SL_OK;
@@ -79,13 +80,15 @@ enum sl_status sl__snapshot_new(const struct sl_trainer *t, int64_t index, int64
                                 int workers, struct sl__snapshot *snapshot) {
   enum sl_status status = SL_NO_MEMORY;
   int layers = t->model->count;
-  /* a parameter may have two states of the optimizer, and a layer may carry a state */
+  /* a parameter may have states of the optimizer, and a layer may carry a state */
   bool has_residuals = sl__model_shards_has_residual(t->shards);
   *snapshot = (struct sl__snapshot){.layers = layers, .workers = has_residuals ? workers : 0};
   size_t residuals = (size_t)layers * (size_t)snapshot->workers;
-  size_t most = 3 * (size_t)sl_model_parameter_count(t->model) + (size_t)layers + residuals;
+  size_t most =
+      (1 + SL__STATES) * (size_t)sl_model_parameter_count(t->model) + (size_t)layers + residuals;
   if (t->carry_state && t->stateful && index > 0) snapshot->rows = rows;
-  snapshot->states = sl__alloc(2 * (size_t)layers, sizeof *snapshot->states, "a checkpoint");
+  snapshot->states =
+      sl__alloc(SL__STATES * (size_t)layers, sizeof *snapshot->states, "a checkpoint");
   snapshot->carried = sl__alloc((size_t)layers, sizeof *snapshot->carried, "a checkpoint");
   snapshot->items = sl__alloc(most, sizeof *snapshot->items, "a checkpoint");
   snapshot->residuals = sl__alloc(residuals, sizeof *snapshot->residuals, "a checkpoint");
@@ -100,7 +103,8 @@ out:
 }
 
 void sl__snapshot_clear(struct sl__snapshot *snapshot) {
-  for (int i = 0; snapshot->states && i < 2 * snapshot->layers; i++) free(snapshot->states[i]);
+  for (int i = 0; snapshot->states && i < SL__STATES * snapshot->layers; i++)
+    free(snapshot->states[i]);
   for (int l = 0; snapshot->carried && l < snapshot->layers; l++) free(snapshot->carried[l]);
   for (int i = 0; snapshot->residuals && i < snapshot->layers * snapshot->workers; i++)
     free(snapshot->residuals[i]);
@@ -199,9 +203,10 @@ enum sl_status sl__snapshot_from_trainer(struct sl_trainer *t, const char *path,
   SL__TRY(sl__trainer_fetch_weights(t));
   SL__TRY(sl__copy_read(t->model, &snapshot->weights));
   SL__TRY(sl__copy_check(&snapshot->weights, t->model, path));
-  for (int i = 0; i < 2 * snapshot->layers; i++)
+  for (int i = 0; i < SL__STATES * snapshot->layers; i++)
     if (snapshot->states[i])
-      SL__TRY(sl__model_shards_read_state(t->shards, i / 2, i % 2, snapshot->states[i]));
+      SL__TRY(sl__model_shards_read_state(t->shards, i / SL__STATES, i % SL__STATES,
+                                          snapshot->states[i]));
   for (int l = 0; l < snapshot->layers; l++)
     if (snapshot->carried[l]) {
       if (plan && sl__grid_is_here(&t->grid, l))
@@ -217,9 +222,10 @@ enum sl_status sl__snapshot_to_trainer(struct sl_trainer *t, struct sl__plan *pl
                                        const struct sl__snapshot *snapshot) {
   enum sl_status status;
   SL__TRY(sl__copy_write(t->model, &snapshot->weights));
-  for (int i = 0; i < 2 * snapshot->layers; i++)
+  for (int i = 0; i < SL__STATES * snapshot->layers; i++)
     if (snapshot->states[i])
-      SL__TRY(sl__model_shards_write_state(t->shards, i / 2, i % 2, snapshot->states[i]));
+      SL__TRY(sl__model_shards_write_state(t->shards, i / SL__STATES, i % SL__STATES,
+                                           snapshot->states[i]));
   for (int l = 0; l < snapshot->layers; l++)
     if (snapshot->carried[l] && plan && sl__grid_is_here(&t->grid, l))
       SL__TRY(move_carried(t, plan, l, snapshot->carried[l], true));

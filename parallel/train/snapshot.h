@@ -13,7 +13,7 @@ struct sl__item {
 
 struct sl__snapshot {
   struct sl__copy weights;
-  float **states;    /* state k of the optimizer for layer l's block at 2 l + k; NULL: none */
+  float **states;    /* state k of layer l's block at SL__STATES l + k; NULL: none */
   float **carried;   /* [layers], the recurrent state [rows, ...] */
   float **residuals; /* see sl__model_shards_read_residual; of worker w at layer * workers + w */
   int layers, workers;

@@ -173,6 +173,24 @@ enum sl_status sl__trainer_drained(const struct sl_trainer *t) {
                   "steps are pending; call sl_trainer_drain until it reports none");
 }
 
+enum sl_status sl__trainer_check_raw(const struct sl_trainer *t) {
+  if (!t->averaged) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "the model has the averages of its parameters; call "
+                  "sl_trainer_swap_average once more before");
+}
+
+enum sl_status sl_trainer_swap_average(struct sl_trainer *trainer) {
+  SL__NEEDS(trainer);
+  enum sl_status status = sl__trainer_drained(trainer);
+  if (status == SL_OK && (trainer->optimizer.average <= 0 || !trainer->step))
+    status = sl__fail(SL_BAD_ARGUMENT, "there are no averages of the parameters: %s",
+                      trainer->step ? "the optimizer's average is 0" : "no step was made yet");
+  if (status == SL_OK) status = sl__model_shards_swap_average(trainer->shards);
+  if (status == SL_OK) trainer->averaged = !trainer->averaged;
+  return status;
+}
+
 void sl_trainer_stop(struct sl_trainer *trainer) {
   SL__NEEDS_OR(, trainer);
   trainer->stop = trainer->shards->stop = true;

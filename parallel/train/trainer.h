@@ -60,6 +60,7 @@ struct sl_trainer {
   bool stateful;                       /* a layer is recurrent */
   bool failed;
   bool stop;       /* sl_trainer_stop was called on this rank */
+  bool averaged;   /* the model has the averages (sl_trainer_swap_average) */
   bool save_asked; /* sl_trainer_ask_save was called and no checkpoint was saved since */
   /* A checkpoint that is being written, or whose end was not reported yet; NULL: none. Checkpoints
    * set both, so that the trainer can free them without knowing them. */
@@ -77,6 +78,9 @@ enum sl_status sl__trainer_check_alive(const struct sl_trainer *trainer);
 
 /* SL_BAD_ARGUMENT if a step has failed, or steps are pending. */
 enum sl_status sl__trainer_drained(const struct sl_trainer *trainer);
+
+/* SL_BAD_ARGUMENT while the model has the averages of its parameters. */
+enum sl_status sl__trainer_check_raw(const struct sl_trainer *trainer);
 
 /* Number of workers that share the data; 1 if the training is not distributed. */
 int sl__trainer_workers(const struct sl_trainer *trainer);

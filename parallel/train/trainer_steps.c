@@ -266,6 +266,7 @@ enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loa
   enum sl_status status;
   *reported = false;
   SL__TRY(sl__trainer_check_alive(trainer));
+  SL__TRY(sl__trainer_check_raw(trainer));
   int most = most_pending(trainer, loader);
   if (trainer->submitted - trainer->finished >= most) {
     await_half(trainer, most);
@@ -321,11 +322,10 @@ static void add_report(const struct sl_report *r, struct sums *s) {
   s->samples += (double)r->samples;
 }
 
-enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
-                                    double *loss, double parts[SL_MAX_FIELDS], double *accuracy) {
+static enum sl_status evaluate(struct sl_trainer *trainer, struct sl_loader *loader, double *loss,
+                               double parts[SL_MAX_FIELDS], double *accuracy) {
   struct sums s = {0};
-  enum sl_status status;
-  SL__TRY(sl__trainer_drained(trainer));
+  enum sl_status status = SL_OK;
   if (trainer->ranks.size && !trainer->is_async) SL__TRY(sl__trainer_share_buffers(trainer));
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || trainer->submitted > trainer->finished)) {
@@ -345,6 +345,18 @@ enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader
     *loss += (trainer->loss.part_count ? (double)trainer->loss.parts[i].weight : 1) * parts[i];
   }
   *accuracy = s.samples > 0 ? s.right / s.samples : 0;
+out:
+  return status;
+}
+
+enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
+                                    double *loss, double parts[SL_MAX_FIELDS], double *accuracy) {
+  enum sl_status status;
+  bool swaps = trainer->optimizer.average > 0 && trainer->step && !trainer->averaged;
+  SL__TRY(sl__trainer_drained(trainer));
+  if (swaps) SL__TRY(sl_trainer_swap_average(trainer));
+  SL__TRY(evaluate(trainer, loader, loss, parts, accuracy));
+  if (swaps) status = sl_trainer_swap_average(trainer);
 out:
   return status;
 }

@@ -40,7 +40,8 @@ enum {
 struct exact_network {
   double parameter[EXACT_PARAMETERS], gradient[EXACT_PARAMETERS];
   double first[EXACT_PARAMETERS], second[EXACT_PARAMETERS]; /* the optimizer's state */
-  int step;                                                 /* number of steps made */
+  double average[EXACT_PARAMETERS];
+  int step; /* number of steps made */
 };
 
 /* The same network for the library. */
@@ -181,6 +182,9 @@ static inline void exact_update(struct exact_network *net, const struct sl_optim
           (sqrt(*b / (1 - pow(b2, net->step))) + (double)o->epsilon);
   }
   for (int t = 0; t < EXACT_TENSORS && o->kind == SL_LAMB; t++) exact_lamb(net, t, o);
+  double stays = net->step > 1 ? (double)o->average : 0;
+  for (int i = 0; i < EXACT_PARAMETERS; i++)
+    net->average[i] = stays * net->average[i] + (1 - stays) * net->parameter[i];
 }
 
 /* One step with samples [first, first + count) of the set; *loss is their mean loss before it. */
@@ -200,14 +204,14 @@ static inline enum sl_status exact_step(struct exact_network *net, const struct 
   return SL_OK;
 }
 
-/* How far the model's parameters are from the network's: the worst tensor's largest difference, as
- * a part of its largest value. */
-static inline enum sl_status exact_distance(struct sl_model *m, const struct exact_network *net,
+/* How far the model's parameters are from these of the network's size: the worst tensor's largest
+ * difference, as a part of its largest value. */
+static inline enum sl_status exact_distance(struct sl_model *m, const double *all,
                                             double *distance) {
   static float values[EXACT_PARAMETERS];
   *distance = 0;
   for (int t = 0; t < EXACT_TENSORS; t++) {
-    const double *want = net->parameter + exact_offset(t);
+    const double *want = all + exact_offset(t);
     double apart = 0, largest = 1e-30;
     enum sl_status status = sl_model_get(m, exact_tensors[t].name, values);
     if (status != SL_OK) return status;

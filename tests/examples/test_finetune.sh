@@ -59,6 +59,11 @@ resumed() {
 small="--hidden 12 --embed 12 --words 60 --batch 8 --bptt 6"
 frozen="--freeze embed --lr-of decoder=0.5 --decay-weights-only --weight-decay 0.01 --momentum 0.9"
 resumed "frozen layers and rates" "$lm" $small $frozen
+averaged="--optimizer lamb --weight-decay 0.01 --lr 0.01 --average 0.8"
+resumed "LAMB and averages" "$lm" $small $averaged
+cp "$work/whole.safetensors" "$work/averages.safetensors"
+run "$lm" $small ${averaged% --average*} --steps 10 --save "$work/whole.safetensors" --quiet
+check "--save writes the averages" not cmp -s "$work/averages.safetensors" "$work/whole.safetensors"
 run "$lenet" $short --quiet --checkpoint "$work/other"
 refused 2 "frozen layers (none) than this trainer's (conv1)" --steps 9 --freeze conv1 --resume \
   --checkpoint "$work/other"
@@ -70,6 +75,11 @@ run "$lm" $many $frozen --save "$work/whole.safetensors" &&
   run "$lm" $many $frozen --save "$work/less.safetensors" --memory-limit cpu=2500000 \
     --swap "$work/swap"
 check "in little memory: the same bits" cmp -s "$work/whole.safetensors" "$work/less.safetensors"
+run "$lm" $many $averaged --save "$work/whole.safetensors" &&
+  run "$lm" $many $averaged --save "$work/less.safetensors" --memory-limit cpu=3500000 \
+    --swap "$work/swap"
+check "LAMB and averages in little memory: the same bits" \
+  cmp -s "$work/whole.safetensors" "$work/less.safetensors"
 
 # ---- the program ----
 run "$lenet" --data digits --steps 60 --quiet --save "$work/base.safetensors"

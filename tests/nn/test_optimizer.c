@@ -78,6 +78,8 @@ static void every_field_is_checked(void **state) {
              {{.weight_decay = INFINITY}, "weight_decay"},
              {{.clip = -1}, "clip"},
              {{.clip = NAN}, "clip"},
+             {{.average = 1}, "average"},
+             {{.average = -0.1f}, "average"},
              {{.beta1 = 0.9f}, "not for sgd"},
              {{.kind = SL_ADAM, .momentum = 0.9f}, "momentum"},
              {{.kind = SL_ADAMW, .nesterov = true}, "nesterov"},

@@ -92,7 +92,12 @@ static void take_steps(struct training *t, int steps, double *losses) {
 
 static const struct sl_optimizer optimizers[] = {
     {.lr = 0.05f, .momentum = 0.9f, .weight_decay = 1e-2f, .clip = 0.5f},
-    {.kind = SL_ADAM, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-3f},
+    {.kind = SL_ADAM,
+     .lr = 0.01f,
+     .beta1 = 0.9f,
+     .beta2 = 0.99f,
+     .epsilon = 1e-3f,
+     .average = 0.7f},
     {.kind = SL_ADAMW,
      .lr = 0.01f,
      .beta1 = 0.8f,
@@ -122,6 +127,23 @@ static double losses_apart(struct exact_network *net, const struct sl_optimizer 
   return apart;
 }
 
+/* All ranks get the averages, and their own bits back. */
+static void check_average(struct training *t, const struct exact_network *net, bool lacks_layers) {
+  static float before[EXACT_PARAMETERS], after[EXACT_PARAMETERS];
+  double apart;
+  TRY(sl_model_get(t->model, "fc1.weight", before));
+  TRY(sl_trainer_swap_average(t->trainer));
+  TRY(sl_trainer_settle(t->trainer, NULL));
+  TRY(exact_distance(t->model, net->average, &apart));
+  if (lacks_layers) apart = 0;
+  TRY(sl_trainer_swap_average(t->trainer));
+  TRY(sl_trainer_settle(t->trainer, NULL));
+  TRY(sl_model_get(t->model, "fc1.weight", after));
+  bool same = !memcmp(before, after, sizeof before);
+  check(apart <= NEAR && same, "averages within %.1e, and the weights are there again: %d", apart,
+        same);
+}
+
 static void check_training(const struct sl_optimizer *optimizer,
                            const struct sl_trainer_options *options, const char *placement,
                            int members) {
@@ -137,7 +159,7 @@ static void check_training(const struct sl_optimizer *optimizer,
   TRY(sl_trainer_settle(t.trainer, NULL));
   bool is_async = options->kvstore == SL_KVSTORE_DIST_ASYNC;
   double apart = losses_apart(&net, optimizer, losses);
-  TRY(exact_distance(model, &net, &weights));
+  TRY(exact_distance(model, net.parameter, &weights));
   /* servers have the weights of their own shards, and those of dist_async meet no loss; of a placed
    * model rank 0 alone has all weights */
   bool is_server = rank >= ranks - options->servers;
@@ -149,6 +171,7 @@ static void check_training(const struct sl_optimizer *optimizer,
         sl_kvstore_name(options->kvstore), (int)(optimizer - optimizers), ranks, options->servers,
         options->replicas, options->microbatches ? options->microbatches : 1,
         placement ? placement : "one stage", rank, apart, weights);
+  if (optimizer->average > 0) check_average(&t, &net, is_server || (placement && rank));
   end(&t);
 }
 
@@ -189,7 +212,7 @@ static void check_losses(void) {
     check_training(optimizer, &plain, NULL, 1);
     check_training(optimizer, &cut, NULL, 1);
     check_training(optimizer, &served, NULL, 1);
-    if (optimizer->kind == SL_LAMB)
+    if (optimizer->kind == SL_LAMB || optimizer->average > 0)
       check_refused(optimizer, &alone);
     else
       check_training(optimizer, &alone, NULL, 1); /* one worker: the steps have an order */

@@ -138,7 +138,10 @@ static const struct sl_optimizer plain = {.lr = 0.05f},
                                  momentum = {.lr = 0.05f, .momentum = 0.9f, .clip = 1},
                                  adam = {.kind = SL_ADAM},
                                  adamw = {.kind = SL_ADAMW, .weight_decay = 0.01f},
-                                 lamb = {.kind = SL_LAMB, .weight_decay = 0.01f, .clip = 1};
+                                 lamb = {.kind = SL_LAMB,
+                                         .weight_decay = 0.01f,
+                                         .clip = 1,
+                                         .average = 0.9f};
 
 /* 200 samples are 9 batches of 24, the text 12 of 8; 23 steps end in the third, or second, epoch.
  */

@@ -15,7 +15,7 @@ static const double NEAR = 3e-6;
 
 static const struct sl_optimizer optimizers[] = {
     {.lr = 0.1f},
-    {.lr = 0.05f, .momentum = 0.9f, .weight_decay = 1e-2f, .clip = 0.5f},
+    {.lr = 0.05f, .momentum = 0.9f, .weight_decay = 1e-2f, .clip = 0.5f, .average = 0.6f},
     {.lr = 0.05f, .momentum = 0.8f, .nesterov = true},
     {.kind = SL_ADAM,
      .lr = 0.01f,
@@ -30,7 +30,12 @@ static const struct sl_optimizer optimizers[] = {
      .epsilon = 1e-3f,
      .weight_decay = 0.1f,
      .clip = 0.5f},
-    {.kind = SL_LAMB, .lr = 0.02f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-3f},
+    {.kind = SL_LAMB,
+     .lr = 0.02f,
+     .beta1 = 0.9f,
+     .beta2 = 0.99f,
+     .epsilon = 1e-3f,
+     .average = 0.8f},
     {.kind = SL_LAMB,
      .lr = 0.02f,
      .beta1 = 0.8f,
@@ -91,10 +96,16 @@ static void check(struct sl_dataset *data, size_t cut, size_t optimizer) {
       fail_msg("cut %zu, optimizer %zu, step %d: loss %.9g, in double precision %.9g", cut,
                optimizer, s, losses[s], want);
   }
-  OK(exact_distance(m, &net, &distance));
+  OK(exact_distance(m, net.parameter, &distance));
   if (!(distance <= NEAR))
     fail_msg("cut %zu, optimizer %zu: weights are off by %.2g of the largest", cut, optimizer,
              distance);
+  if (o->average > 0) {
+    OK(sl_trainer_swap_average(t));
+    OK(exact_distance(m, net.average, &distance));
+    if (!(distance <= NEAR))
+      fail_msg("cut %zu, optimizer %zu: averages are off by %.2g", cut, optimizer, distance);
+  }
   sl_trainer_free(t);
   sl_loader_free(loader);
   sl_model_free(m);

@@ -289,6 +289,8 @@ static void bad_input_is_refused_and_harmless(void **state) {
   FAILS(sl_kvstore_set_optimizer(kv, NULL), SL_BAD_ARGUMENT, "NULL");
   FAILS(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = -1}), SL_BAD_ARGUMENT, "lr");
   FAILS(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.clip = 1}), SL_BAD_ARGUMENT, "clip");
+  FAILS(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.average = 0.5f}), SL_BAD_ARGUMENT,
+        "averages");
   FAILS(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.kind = SL_LAMB}), SL_BAD_ARGUMENT,
         "lamb");
   OK(sl_kvstore_pull(kv, 3, got));

@@ -44,7 +44,8 @@ struct cli {
   const char *class_weights; /* NULL: all 1 */
   const char *optimizer_name, *lr_schedule;
   double lr, momentum, weight_decay, clip; /* before the check negative: not given */
-  struct sl_optimizer optimizer;           /* made of the five above, checked */
+  double average;                          /* of the weights; 0: none */
+  struct sl_optimizer optimizer;           /* made of the six above, checked */
   bool decay_weights_only;
   const char *lr_of, *decay_of, *freeze; /* layers and factors; NULL: none */
   /* devices */

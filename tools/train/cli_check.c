@@ -28,6 +28,7 @@ static void fill_optimizer(struct cli *cli, const struct sl_optimizer *own) {
   if (cli->momentum >= 0) optimizer->momentum = (float)cli->momentum;
   if (cli->weight_decay >= 0) optimizer->weight_decay = (float)cli->weight_decay;
   if (cli->clip >= 0) optimizer->clip = (float)cli->clip;
+  optimizer->average = (float)cli->average;
 }
 
 static const char *make_optimizer(struct cli *cli) {
