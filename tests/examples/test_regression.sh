@@ -42,7 +42,7 @@ check "the root mean squared error, $rmse, is that of the noise" \
 check "the result's line has it" grep -q '^Test RMSE ' "$work/out"
 check "each epoch's line has it" test "$(grep -c '^epoch .* test RMSE .* R2 ' "$work/out")" = 10
 check "no line has an accuracy" sh -c "! grep -q accuracy '$work/out' '$work/a.jsonl'"
-check "throughput counts samples" grep -q '"unit": *"samples"' "$work/a.jsonl"
+check "throughput counts a table's rows" grep -q '"unit": *"rows"' "$work/a.jsonl"
 check "the log says which loss" grep -q '"loss": *"mse"' "$work/a.jsonl"
 
 timeout 60 "${REPORT:-tools/starling-report}" -o "$work/report.html" "$work/a.jsonl" \

@@ -33,7 +33,8 @@ static int check_files(struct session *session) {
 const char *session_unit(const struct session *session) {
   const struct program *program = session->program;
   if (program->unit) return program->unit(program->cli.input);
-  return sl_dataset_info(session->train_set)->sample.ndim == 3 ? "images" : "samples";
+  int axes = sl_dataset_info(session->train_set)->sample.ndim;
+  return axes == 3 ? "images" : axes == 1 ? "rows" : "samples";
 }
 
 /* The part that needs no other rank: files, data, the model. */

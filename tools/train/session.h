@@ -36,7 +36,7 @@ struct session {
   struct trace trace;
 };
 
-/* What the samples of a report are: "images", "words". */
+/* What the samples of a report are: "images", "rows" of a table, "words"; else "samples". */
 const char *session_unit(const struct session *session);
 
 /* Opens data, devices, model and trainer. Returns the exit code. */
