@@ -384,6 +384,14 @@ enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch) {
   return sl_loader_seek_batch(loader, epoch, 0);
 }
 
+void sl_loader_tell(struct sl_loader *loader, int64_t *epoch, int64_t *index) {
+  SL__NEEDS_OR(, loader, epoch, index);
+  pthread_mutex_lock(&loader->lock);
+  *epoch = loader->handed / loader->batches.length;
+  *index = loader->handed % loader->batches.length;
+  pthread_mutex_unlock(&loader->lock);
+}
+
 enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int64_t index) {
   SL__NEEDS(loader);
   enum sl_status status = SL_OK;

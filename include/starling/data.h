@@ -398,6 +398,9 @@ SL_API void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, 
  * it has targets. */
 SL_API float *sl_loader_slot_targets(const struct sl_loader *loader, int slot);
 
+/** The place of the batch that sl_loader_next hands out next. */
+SL_API void sl_loader_tell(struct sl_loader *loader, int64_t *epoch, int64_t *index);
+
 /** Wait for the next batch (epoch after epoch, without end). Each one is handed out once; at most
  * slots - 1 may be out at a time. \return SL_BAD_ARGUMENT if all slots are out; what a dataset of
  * the program's own returned: this batch cannot be had, and no later one but by a seek. */

@@ -142,6 +142,8 @@ struct sl_trainer_options {
   bool eager; /**< submit each call of a layer as a task in each step; false: capture a step once,
                  and submit it as few tasks from then on, where that is possible. The bits are the
                  same */
+  bool log_gradients; /**< reports have the gradient's norm and noise; weights have the same bits.
+                         Not for dist_async */
 };
 
 /** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate;
@@ -174,6 +176,17 @@ struct sl_report {
   /** Of a loss of parts: each part's mean and its terms, as sl_trainer_part numbers them. */
   int part_count;
   double part_loss[SL_MAX_FIELDS], part_terms[SL_MAX_FIELDS];
+  /** The gradient's global norm, before it is clipped; -1 without log_gradients. */
+  double grad_norm;
+  /** With log_gradients and several replicas (of all workers together), of a batch whose samples
+   * all count; else -1: how much the gradients g of single samples (of a text: of tokens) differ
+   * from their mean G, by the norms of the replicas' gradients and of their sum (McCandlish et al.,
+   * arXiv 1812.06162, appendix A.1). grad_variance: an estimate without bias of tr Cov(g).
+   * grad_noise: grad_variance / |G|^2, the "simple noise scale", near the batch size above which
+   * more samples a step help little; -1 where the estimate of |G|^2, grad_norm^2 - grad_variance /
+   * samples, is not above 0. One step says little: take means of the variance and of |G|^2 over
+   * many. */
+  double grad_variance, grad_noise;
 };
 
 /** Take the loader's next batch and submit its step. *reported says whether *report was filled with
@@ -223,6 +236,41 @@ SL_API enum sl_status sl_trainer_swap_average(struct sl_trainer *trainer);
  * made. Every step must have been drained. */
 SL_API enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
                                           double *loss, double *accuracy);
+
+/** A search for a learning rate. Zero value: 100 steps from 1e-6 to 10, smoothing 0.9. */
+struct sl_rate_search_options {
+  double low, high; /**< the first step's rate and the last one's; each rises by the same factor */
+  int64_t steps;    /**< at least 10 */
+  double smoothing; /**< share that the mean of the losses keeps in a step, below 1 */
+};
+
+struct sl_rate_point {
+  double lr, loss, smoothed; /**< smoothed: the mean of losses up to here, the last ones most */
+};
+
+struct sl_rate_search {
+  int64_t count; /**< steps with a finite loss, up to the divergence */
+  struct sl_rate_point *points;
+  double steepest;   /**< rate where the smoothed loss falls fastest over log(lr): the largest to
+                        begin   with; 0: it fell nowhere */
+  double least;      /**< rate of the least smoothed loss: too large for a training */
+  double divergence; /**< first rate whose loss is not finite, or whose smoothed loss exceeds 4
+                        times the least; 0: none up to the last */
+};
+
+/** Take training steps with an exponentially rising rate, and report losses (Smith, arXiv
+ * 1506.01186); layers' factors count, the schedule does not. Then parameters, buffers, the
+ * optimizer's state, averages, carried states, the step and the loader's position are, to the bit,
+ * what they were before. A loss that diverges ends the steps and is no error. Collective. Every
+ * step must have been drained. Free the result by sl_rate_search_free. \return SL_BAD_ARGUMENT for
+ * options out of range, and for dist_async; SL_NO_MEMORY: the state is kept in main memory
+ * meanwhile. After other failures only sl_trainer_free is legal. */
+SL_API enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader,
+                                   const struct sl_rate_search_options *options,
+                                   struct sl_rate_search **search);
+
+/** NULL is legal. */
+SL_API void sl_rate_search_free(struct sl_rate_search *search);
 
 /** A measure of an evaluation. */
 struct sl_metric {

@@ -122,6 +122,10 @@ int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report,
   for (int i = 0; i < report->part_count; i++)
     sl__json_set(&losses, sl_trainer_part(trainer, i), json_real(report->part_loss[i]));
   if (report->part_count) sl__json_set(&line, "losses", losses);
+  if (report->grad_norm >= 0) sl__json_set(&line, "grad_norm", json_real(report->grad_norm));
+  if (report->grad_variance >= 0)
+    sl__json_set(&line, "grad_variance", json_real(report->grad_variance));
+  if (report->grad_noise >= 0) sl__json_set(&line, "grad_noise", json_real(report->grad_noise));
   if (report->staleness < 0) return sl__run_log_line(log, line);
   sl__json_set(&line, "staleness", json_real(report->staleness));
   sl__json_set(&line, "most_staleness", json_integer(report->most_staleness));

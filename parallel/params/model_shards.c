@@ -230,13 +230,13 @@ static enum sl_status choose_owners(struct sl__model_shards *kv) {
 
 /* ---- state and exchange ---- */
 
-/* If gradients are clipped: the tensors for a shard's part of the norm. The gradient of a single
- * replica is the sum itself. */
+/* If gradients are clipped or logged: the tensors for a shard's part of the norm. The gradient of a
+ * single replica is the sum itself. */
 static enum sl_status make_norm(struct sl__model_shards *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
   bool rows = sl__layer_is_sparse(kv, shard->block) && !kv->is_exchanged;
   enum sl_status status = SL_OK;
-  if (!(kv->optimizer.clip > 0) || (rows && shard->part)) return SL_OK;
+  if (!(kv->optimizer.clip > 0 || kv->log_gradients) || (rows && shard->part)) return SL_OK;
   if (!rows && sl__shard_is_mine(kv, shard) && (kv->is_exchanged || kv->replicas > 1))
     status = sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &shard->sum);
   if (status == SL_OK) status = sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &shard->square);
@@ -268,8 +268,9 @@ static enum sl_status make_state(struct sl__model_shards *kv) {
         !sl__layer_is_sparse(kv, shard->block))
       SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &shard->local_sum));
   }
-  if (kv->optimizer.clip > 0)
+  if (kv->optimizer.clip > 0 || kv->log_gradients)
     SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &kv->norm));
+  status = sl__gradient_squares_new(kv);
 out:
   return status;
 }
@@ -309,6 +310,13 @@ enum sl_status sl__model_shards_new(struct sl_model *model, const struct sl_opti
   kv->grid = grid;
   kv->is_exchanged = sl__model_shards_exchanges(&options->ranks, options->compress);
   kv->replicas = grid->replicas;
+  kv->log_gradients = options->log_gradients;
+  if (kv->is_async && kv->log_gradients) {
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "norms of gradients are those of steps that all ranks make "
+                      "together: take dist_sync to log them");
+    goto out;
+  }
   if (kv->is_async && optimizer->average > 0) {
     status = sl__fail(SL_BAD_ARGUMENT,
                       "averages of the parameters need steps that all ranks make together: take "
@@ -370,6 +378,7 @@ void sl__model_shards_free(struct sl__model_shards *kv) {
   for (int s = 0; s < kv->shard_count; s++) sl__shard_clear(&kv->shards[s]);
   sl__owners_close(&kv->owners);
   sl__tensor_free(kv->norm);
+  sl__gradient_squares_free(kv);
   free(kv->list);
   free(kv->terms);
   free(kv->shards);

@@ -23,6 +23,7 @@ struct sl__model_shards_options {
   struct sl__ranks ranks; /* size 0: not distributed */
   const char *compress;   /* for gradients between ranks; NULL: none */
   int max_staleness;      /* for dist_async; 0: any */
+  bool log_gradients;     /* norm and replica_squares, also where nothing is clipped */
 };
 
 struct sl__model_shards {
@@ -44,9 +45,13 @@ struct sl__model_shards {
    * other layer) is row-sparse: grads are the values of the rows, rows their numbers
    * (codelets/rows.c); NULL for other layers. */
   struct sl__tensor ***rows;
-  struct sl__row_sum *sums;  /* [layers] */
-  int64_t positions;         /* number of tokens that the row-sparse gradients have room for */
-  struct sl__tensor *norm;   /* square of the gradient's global norm; only if it is clipped */
+  struct sl__row_sum *sums; /* [layers] */
+  int64_t positions;        /* number of tokens that the row-sparse gradients have room for */
+  struct sl__tensor *norm;  /* square of the gradient's global norm; NULL if it is not needed */
+  bool log_gradients;
+  /* Sum of the squares of this rank's replicas' gradients, and its terms by shard and replica; NULL
+   * if they are not wanted (gradient_squares.c). */
+  struct sl__tensor *replica_squares, **replica_square;
   bool stop;                 /* dist_async: this rank wants all ranks to stop */
   struct sl__tensor **terms; /* room for the arguments of one reduction: 2 for each replica */
   struct sl__tensor **list;  /* [shards] room for those of one message, or of the norm */
@@ -69,6 +74,12 @@ enum sl_status sl__model_shards_update(struct sl__model_shards *kvstore, int64_t
 /* Submit: the parameters and their averages change places, on all ranks. The optimizer keeps
  * averages, and a step was made. */
 enum sl_status sl__model_shards_swap_average(struct sl__model_shards *kvstore);
+
+/* Only if gradients are logged and the step has several replicas: the tensors for the squares of
+ * their gradients; submit the sum. */
+enum sl_status sl__gradient_squares_new(struct sl__model_shards *kvstore);
+enum sl_status sl__gradient_squares_submit(struct sl__model_shards *kvstore);
+void sl__gradient_squares_free(struct sl__model_shards *kvstore);
 
 /* dist_async, all ranks: wait for each other; then all have the same parameters. No effect with
  * other kinds. */

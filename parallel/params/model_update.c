@@ -93,6 +93,11 @@ out:
 
 /* ---- the update ---- */
 
+/* NULL: gradients are not clipped; their norm may be logged all the same. */
+static struct sl__tensor *clip_norm(const struct sl__model_shards *kv) {
+  return kv->optimizer.clip > 0 ? kv->norm : NULL;
+}
+
 static enum sl_status submit_update(struct sl__model_shards *kv, struct sl__shard *shard,
                                     const struct sl__update *update) {
   struct sl_context *context = kv->model->context;
@@ -101,10 +106,10 @@ static enum sl_status submit_update(struct sl__model_shards *kv, struct sl__shar
   if (sl__layer_is_sparse(kv, shard->block) && !rows->dense)
     return sl__optimizer_of(&kv->optimizer)
         ->update_rows(context, &shard->launch, shard->param, shard->first, rows->rows, rows->values,
-                      kv->norm, &own);
+                      clip_norm(kv), &own);
   struct sl__tensor *dense =
       rows->dense && !kv->exchange ? sl__part(rows->dense, shard->part) : NULL;
-  struct sl__gradients gradients = {.count = 1, .norm = kv->norm};
+  struct sl__gradients gradients = {.count = 1, .norm = clip_norm(kv)};
   if (dense)
     gradients.terms = &dense;
   else if (shard->sum)
@@ -274,6 +279,7 @@ enum sl_status sl__model_shards_update(struct sl__model_shards *kv, int64_t step
         sl__model_shards_has_layer(kv, shard->block))
       SL__TRY(sl__row_gradients_sum(kv, shard));
   }
+  SL__TRY(sl__gradient_squares_submit(kv));
   if (kv->is_async) {
     SL__TRY(update_out_of_step(kv, step, lr));
   } else if (kv->exchange) {

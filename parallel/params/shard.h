@@ -30,8 +30,8 @@ struct sl__shard {
   struct sl__tensor *state[SL__STATES]; /* on its owner; NULL if not needed */
   struct sl__tensor *local_sum;         /* sum of this rank's gradients; NULL if no sum is needed */
   struct sl__tensor *gradient; /* that this rank sends to the owner: local_sum, or borrowed */
-  /* Only if gradients are clipped: the sum of all gradients (NULL if there is one alone) and of its
-   * squares; NULL if another shard's serve. */
+  /* Only if gradients are clipped or logged: the sum of all gradients (NULL if there is one alone)
+   * and of its squares; NULL if another shard's serve. */
   struct sl__tensor *sum, *square;
   /* Only of LAMB: the squares of the shard's parts, and, on the first shard of a block that is cut,
    * of all its shards; squares of other owners' shards are received. */

@@ -108,6 +108,7 @@ enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *ste
 enum {
   SL__TAG_STATS = 1,
   SL__TAG_TRIAL = 3,
+  SL__TAG_GRADIENTS = 4,
   SL__TAG_EXCHANGE = 8,
   SL__TAG_BORDERS = 16,
   SL__TAG_STORES = SL__TAG_MPI_ONLY

@@ -24,7 +24,7 @@ struct sl__captured_step {
   bool training, carries;
   int64_t positions; /* tokens for which row-sparse gradients had room: their tensors then */
   struct sl__graph *graph;
-  struct sl__tensor **bound; /* [2 slices + 1] x and labels of each slice, statistics */
+  struct sl__tensor **bound; /* x and labels of each slice, statistics, squares of gradients */
 };
 
 bool sl__may_capture_steps(const struct sl_trainer *t) {
@@ -42,7 +42,13 @@ static void list_bound(const struct sl__plan *plan, const struct sl__step *step,
     *bound++ = sl__part(step->x, i);
     *bound++ = sl__part(step->labels, i);
   }
-  *bound = p->stats;
+  *bound++ = p->stats;
+  for (int k = 0; k < 2 && p->squares[k]; k++) *bound++ = p->squares[k];
+}
+
+/* The length of that list. */
+static int bound_count(const struct sl_trainer *t, const struct sl__plan *plan) {
+  return 2 * plan->count + 1 + (t->gradient_stats ? 2 : 0);
 }
 
 /* What the tasks behind the graph read. */
@@ -67,7 +73,7 @@ static enum sl_status bind(const struct sl_trainer *t, struct sl__captured_step 
   const struct sl__plan *plan = c->plan;
   enum sl_status status = SL_OK;
   list_bound(plan, step, p, c->bound);
-  for (int i = 0; i < 2 * plan->count + 1; i++) SL__TRY(sl__graph_bind(c->graph, c->bound[i]));
+  for (int i = 0; i < bound_count(t, plan); i++) SL__TRY(sl__graph_bind(c->graph, c->bound[i]));
   for (int i = 0; i < plan->count && step->keep; i++)
     for (int l = 0; l < plan->model->count; l++)
       if (plan->slices[i].state[l]) SL__TRY(sl__graph_keep(c->graph, plan->slices[i].state[l]));
@@ -137,7 +143,7 @@ static enum sl_status look_up(struct sl_trainer *t, struct sl__plan *plan,
                                 .positions = t->shards->positions};
   *found = find(t, &c);
   if (*found) return SL_OK;
-  c.bound = sl__alloc(2 * (size_t)plan->count + 1, sizeof *c.bound, "a captured step");
+  c.bound = sl__alloc((size_t)bound_count(t, plan), sizeof *c.bound, "a captured step");
   enum sl_status status = c.bound ? capture(t, &c, plan, step, p) : SL_NO_MEMORY;
   if (status == SL_OK) status = append(t, &c);
   if (status != SL_OK) clear(&c);

@@ -143,9 +143,7 @@ static enum sl_status read_snapshot(struct sl_trainer *t, struct sl_loader *load
                             snapshot);
   if (status == SL_OK && file) status = fill_snapshot(t->model, file, snapshot);
   SL__TRY(sl__trainer_share(t, status));
-  for (int i = 0; i < snapshot->count && t->ranks.size > 1; i++)
-    SL__TRY(sl_broadcast(context, snapshot->items[i].values,
-                         (size_t)sl_shape_count(&snapshot->items[i].shape) * sizeof(float)));
+  status = sl__snapshot_share(t, snapshot);
 out:
   sl__safetensors_close(file);
   return status;

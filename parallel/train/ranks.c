@@ -64,6 +64,9 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
   fprintf(out, "optimizer %s%s\nloss %s\n", sl__optimizer_text(&t->optimizer, optimizer),
           t->model->decays_weights_only ? ", weight decay for weights only" : "",
           sl__loss_text(&t->loss, loss));
+  if (o->log_gradients) /* of parts that all ranks know */
+    fprintf(out, "gradients are logged, replicas %d, split %s\n", t->grid.replicas,
+            o->split ? o->split : "even");
   if (t->grid.members > 1) /* the ranks of a group send each other the slices of a batch */
     fprintf(
         out,

@@ -218,6 +218,15 @@ out:
   return status;
 }
 
+enum sl_status sl__snapshot_share(const struct sl_trainer *t, struct sl__snapshot *snapshot) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < snapshot->count && t->ranks.size > 1; i++)
+    SL__TRY(sl_broadcast(t->model->context, snapshot->items[i].values,
+                         (size_t)sl_shape_count(&snapshot->items[i].shape) * sizeof(float)));
+out:
+  return status;
+}
+
 enum sl_status sl__snapshot_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
                                        const struct sl__snapshot *snapshot) {
   enum sl_status status;

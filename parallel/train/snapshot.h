@@ -31,6 +31,8 @@ void sl__snapshot_clear(struct sl__snapshot *snapshot);
 /* Collective: rank 0's snapshot gets the state of all ranks. path is for messages. */
 enum sl_status sl__snapshot_from_trainer(struct sl_trainer *t, const char *path,
                                          struct sl__snapshot *snapshot);
+/* Collective: all ranks get the values of rank 0's snapshot. */
+enum sl_status sl__snapshot_share(const struct sl_trainer *t, struct sl__snapshot *snapshot);
 /* plan: that of sl__carried_state_plan. */
 enum sl_status sl__snapshot_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
                                        const struct sl__snapshot *snapshot);

@@ -7,9 +7,11 @@
 
 struct sl__step_stats;
 
-/* size: of the statistics, 4 values for each part of the loss. */
+/* tag: of two messages. stats, flags: values of the two tensors: 4 for each part of the loss, and
+ * SL__ASKS for sl__step_stats_submit. */
 enum sl_status sl__step_stats_new(struct sl_context *context, const struct sl__ranks *ranks,
-                                  int size, struct sl__step_stats **step_stats);
+                                  int tag, int64_t stats, int64_t flags,
+                                  struct sl__step_stats **step_stats);
 void sl__step_stats_free(struct sl__step_stats *step_stats);
 
 /* Things that a rank asks all ranks to do after the same step. */
@@ -22,5 +24,12 @@ enum sl_status sl__step_stats_submit(struct sl__step_stats *step_stats,
                                      const struct sl__launch *launch, int count,
                                      struct sl__tensor *const *terms, const float asks[SL__ASKS],
                                      struct sl__tensor *stats, struct sl__tensor *flags);
+
+/* The same of two tensors [width], which a rank may lack (NULL: it adds nothing). Without other
+ * ranks the sum of nothing is left as it is. */
+enum sl_status sl__step_stats_sum(struct sl__step_stats *step_stats,
+                                  const struct sl__launch *launch,
+                                  struct sl__tensor *const terms[2],
+                                  struct sl__tensor *const sums[2]);
 
 #endif

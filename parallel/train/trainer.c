@@ -64,14 +64,20 @@ static enum sl_status open_parts(struct sl_trainer *t, const struct sl_trainer_o
                                          .big_shard = shard_bound(t, options),
                                          .ranks = t->ranks,
                                          .compress = options->compress,
-                                         .max_staleness = options->max_staleness},
+                                         .max_staleness = options->max_staleness,
+                                         .log_gradients = options->log_gradients},
       &t->grid, &t->shards));
   const struct sl__ranks alone = {0}; /* without a common step, each rank has its own */
   int size = 4 * sl__loss_terms(&t->loss);
-  SL__TRY(sl__step_stats_new(context, t->is_async ? &alone : &t->ranks, size, &t->step_stats));
+  SL__TRY(sl__step_stats_new(context, t->is_async ? &alone : &t->ranks, SL__TAG_STATS, size,
+                             SL__ASKS, &t->step_stats));
+  if (options->log_gradients)
+    SL__TRY(sl__step_stats_new(context, &t->ranks, SL__TAG_GRADIENTS, 1, 1, &t->gradient_stats));
   for (int i = 0; i < t->in_flight; i++) {
     SL__TRY(sl__tensor_host(context, &SL_SHAPE(size), SL_F32, NULL, &t->pending[i].stats));
     SL__TRY(sl__tensor_host(context, &SL_SHAPE(SL__ASKS), SL_F32, NULL, &t->pending[i].flags));
+    for (int k = 0; k < 2 && options->log_gradients; k++)
+      SL__TRY(sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &t->pending[i].squares[k]));
   }
 out:
   return status;
@@ -128,8 +134,10 @@ void sl_trainer_free(struct sl_trainer *trainer) {
   for (int i = 0; i < SL__MAX_IN_FLIGHT; i++) {
     sl__tensor_free(trainer->pending[i].stats);
     sl__tensor_free(trainer->pending[i].flags);
+    for (int k = 0; k < 2; k++) sl__tensor_free(trainer->pending[i].squares[k]);
   }
   sl__step_stats_free(trainer->step_stats);
+  sl__step_stats_free(trainer->gradient_stats);
   sl__model_shards_free(trainer->shards);
   free(trainer->inputs);
   free(trainer->plans);

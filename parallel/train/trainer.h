@@ -17,15 +17,27 @@ struct sl__pending_step {
   struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker */
   int slot;                         /* the loader's, of this batch */
   struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
-  double divisor[SL_MAX_FIELDS];    /* of the mean of each part of the loss here, if it has class
-                                       weights; 0: the number of terms */
-  struct sl_report report;          /* the part that is known at submission */
+  struct sl__tensor *squares[2];    /* [1]: of the gradient, and the sum of its replicas'; NULL: not
+                                       logged */
+  double batch, share; /* samples of all ranks; sum of the replicas' squared parts of them, or 0:
+                          the batch is not full */
+  bool training;
+  double divisor[SL_MAX_FIELDS]; /* of the mean of each part of the loss here, if it has class
+                                    weights; 0: the number of terms */
+  struct sl_report report;       /* the part that is known at submission */
 };
 
 /* The batch that comes next in the training data. */
 struct sl__data_position {
   struct sl_loader *loader; /* NULL: no batch was read yet */
   int64_t epoch, index;
+};
+
+/* Learning rates of a search, instead of the schedule's: low at step `from`, and each step's a
+ * `factor` above the one before (rate_search.c). */
+struct sl__rate_ramp {
+  double low, factor;
+  int64_t from;
 };
 
 struct sl__saving;
@@ -40,7 +52,8 @@ struct sl_trainer {
   struct sl__ranks ranks; /* size 0: not distributed */
   struct sl__model_shards *shards;
   struct sl__step_stats *step_stats;
-  struct sl__plan **plans; /* one for each batch size and purpose */
+  struct sl__step_stats *gradient_stats; /* NULL: gradients are not logged */
+  struct sl__plan **plans;               /* one for each batch size and purpose */
   int plan_count;
   int next_tag;  /* of the next plan's messages */
   bool captures; /* steps are captured */
@@ -59,8 +72,9 @@ struct sl_trainer {
   bool carry_state;                    /* see struct sl_trainer_options */
   bool stateful;                       /* a layer is recurrent */
   bool failed;
-  bool stop;       /* sl_trainer_stop was called on this rank */
-  bool averaged;   /* the model has the averages (sl_trainer_swap_average) */
+  bool stop;                        /* sl_trainer_stop was called on this rank */
+  bool averaged;                    /* the model has the averages (sl_trainer_swap_average) */
+  const struct sl__rate_ramp *ramp; /* NULL: the schedule's rates */
   bool save_asked; /* sl_trainer_ask_save was called and no checkpoint was saved since */
   /* A checkpoint that is being written, or whose end was not reported yet; NULL: none. Checkpoints
    * set both, so that the trainer can free them without knowing them. */

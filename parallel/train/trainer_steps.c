@@ -39,10 +39,65 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
   return status;
 }
 
+static double rate_of(const struct sl_trainer *t) {
+  const struct sl__rate_ramp *ramp = t->ramp;
+  if (ramp) return ramp->low * pow(ramp->factor, (double)(t->step - ramp->from));
+  return t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step);
+}
+
 static struct sl_report begin_report(const struct sl_trainer *t) {
   return (struct sl_report){.step = t->step,
                             .staleness = -1,
-                            .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
+                            .grad_norm = -1,
+                            .grad_variance = -1,
+                            .grad_noise = -1,
+                            .lr = rate_of(t)};
+}
+
+/* ---- norms of gradients ---- */
+
+/* Of the owners, who all know the gradient's norm, one tells it. */
+static enum sl_status submit_squares(struct sl_trainer *t, struct sl__pending_step *p) {
+  const struct sl__launch launch = {.name = "norm", .priority = SL__PRIORITY_LOSS};
+  bool tells = !t->ranks.size || t->ranks.rank == sl__first_owner(&t->ranks);
+  struct sl__tensor *own[] = {tells ? t->shards->norm : NULL, t->shards->replica_squares};
+  if (!t->gradient_stats) return SL_OK;
+  return sl__step_stats_sum(t->gradient_stats, &launch, own, p->squares);
+}
+
+/* The parts of the batch that the replicas have. */
+static void note_parts(const struct sl_trainer *t, const struct sl__plan *plan,
+                       const struct sl_batch *batch, struct sl__pending_step *p) {
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(p->inputs->loader));
+  int64_t workers = sl__trainer_workers(t), per_row = batch->steps ? batch->steps : 1;
+  bool has_labels = sl__loss_takes_labels(&t->loss);
+  int64_t full = workers * batch->batch * (has_labels ? per_row : sl_shape_count(&info->target));
+  p->batch = (double)(workers * batch->batch * (has_labels ? per_row : 1));
+  p->share = 0;
+  for (int r = 0; r < t->grid.replicas && batch->valid_all == full; r++) {
+    double rows = 0;
+    for (int m = 0; m < t->grid.microbatches; m++)
+      rows += (double)plan->slices[r * t->grid.microbatches + m].rows;
+    p->share += rows * rows / (double)(batch->batch * batch->batch) / (double)workers;
+  }
+}
+
+/* Replica r's gradient, of b_r of B samples, is a term of the whole one: its square is on average
+ * (b_r / B)^2 |G|^2 + b_r / B^2 tr Cov. With all terms' sum and the whole gradient's square that
+ * gives both (appendix A.1 of arXiv 1812.06162 has parts of one size). */
+static enum sl_status report_gradients(const struct sl__pending_step *p, struct sl_report *report) {
+  float square, parts;
+  enum sl_status status;
+  SL__TRY(sl__tensor_read(p->squares[0], &square));
+  report->grad_norm = sqrt((double)square);
+  if (p->share <= 0 || p->share >= 1) return SL_OK;
+  SL__TRY(sl__tensor_read(p->squares[1], &parts));
+  double variance = p->batch * ((double)parts - p->share * (double)square) / (1 - p->share);
+  double signal = (double)square - variance / p->batch;
+  report->grad_variance = variance;
+  if (signal > 0) report->grad_noise = variance / signal;
+out:
+  return status;
 }
 
 /* A rank that is no worker reads no batch, but counts it. */
@@ -51,6 +106,7 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   int64_t length = sl_loader_length(loader);
   p->inputs = NULL;
   memset(p->divisor, 0, sizeof p->divisor);
+  p->share = 0; /* the other ranks know it */
   p->report = begin_report(t);
   p->report.epoch = t->next_batch.epoch;
   p->report.last = t->next_batch.index + 1 == length;
@@ -61,6 +117,7 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
                                    p->stats, p->flags);
   if (status != SL_OK || !training) return status;
   status = sl__model_shards_update(t->shards, t->step++, (float)p->report.lr);
+  if (status == SL_OK) status = submit_squares(t, p);
   int64_t batches = t->next_batch.epoch * length + t->next_batch.index + 1;
   t->next_batch = (struct sl__data_position){
       .loader = loader, .epoch = batches / length, .index = batches % length};
@@ -71,7 +128,8 @@ enum sl_status sl__trainer_end_step(struct sl_trainer *t, struct sl__plan *plan,
                                     const struct sl__step *step, struct sl__pending_step *p) {
   enum sl_status status = submit_stats(t, plan, p);
   if (status != SL_OK || !step->training) return status;
-  return sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr);
+  status = sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr);
+  return status == SL_OK ? submit_squares(t, p) : status;
 }
 
 enum sl_status sl__trainer_submit_step(struct sl_trainer *t, struct sl__plan *plan,
@@ -109,6 +167,7 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
   p->report = begin_report(t);
   p->report.epoch = batch.epoch;
   p->report.last = batch.last;
+  if (t->gradient_stats) note_parts(t, plan, &batch, p);
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
@@ -142,6 +201,7 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   bool is_worker = !t->ranks.size || sl__is_worker(&t->ranks);
   if (t->is_async && !is_worker && !training) return SL_OK; /* workers evaluate alone */
   if (t->model->context->trace) starpu_iteration_push((unsigned long)t->step + 1);
+  p->training = training;
   enum sl_status status = (is_worker ? submit_worker : submit_server)(t, loader, p, training);
   if (t->model->context->trace) starpu_iteration_pop();
   if (status == SL_OK) t->submitted++;
@@ -256,6 +316,7 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   report->stop = in_step ? flags[SL__ASK_STOP] > 0 : t->stop;
   report->save = in_step ? flags[SL__ASK_SAVE] > 0 : t->save_asked;
   if (t->is_async) report_staleness(t, report);
+  if (t->gradient_stats && p->training) SL__TRY(report_gradients(p, report));
 out:
   return status;
 }

@@ -204,6 +204,42 @@ static inline enum sl_status exact_step(struct exact_network *net, const struct 
   return SL_OK;
 }
 
+static inline double exact_square(const double *values) {
+  double square = 0;
+  for (int i = 0; i < EXACT_PARAMETERS; i++) square += values[i] * values[i];
+  return square;
+}
+
+/* The square of the gradient of these samples, and the estimates of arXiv 1812.06162, appendix A.1,
+ * from `parts` parts of the same size, each of one of `workers` workers, who have every workers-th
+ * sample: noise[0] = |G|^2, noise[1] = tr Cov. */
+static inline enum sl_status exact_noise(const struct exact_network *net,
+                                         const struct sl_dataset *set, int64_t first, int64_t count,
+                                         int parts, int workers, double *square, double noise[2]) {
+  static struct exact_network whole, part;
+  float x[EXACT_SIDE * EXACT_SIDE];
+  int32_t label;
+  double small = 0, least = (double)count / parts, most = (double)count;
+  whole = *net;
+  memset(whole.gradient, 0, sizeof whole.gradient);
+  for (int64_t i = 0; i < count; i++) {
+    if (i % (count / parts) == 0) {
+      part = *net;
+      memset(part.gradient, 0, sizeof part.gradient);
+    }
+    int64_t mine = count / workers, sample = first + i % mine * workers + i / mine;
+    enum sl_status status = sl_dataset_get(set, sample, x, &label);
+    if (status != SL_OK) return status;
+    exact_sample(&whole, x, label, 1 / most);
+    exact_sample(&part, x, label, 1 / least);
+    if ((i + 1) % (count / parts) == 0) small += exact_square(part.gradient) / parts;
+  }
+  *square = exact_square(whole.gradient);
+  noise[0] = (most * *square - least * small) / (most - least);
+  noise[1] = (small - *square) / (1 / least - 1 / most);
+  return SL_OK;
+}
+
 /* How far the model's parameters are from these of the network's size: the worst tensor's largest
  * difference, as a part of its largest value. */
 static inline enum sl_status exact_distance(struct sl_model *m, const double *all,

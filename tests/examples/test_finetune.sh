@@ -68,6 +68,21 @@ run "$lenet" $short --quiet --checkpoint "$work/other"
 refused 2 "frozen layers (none) than this trainer's (conv1)" --steps 9 --freeze conv1 --resume \
   --checkpoint "$work/other"
 
+# ---- a rate to begin with, norms of gradients ----
+run "$lenet" --data digits --find-rate --steps 30 --batch 20
+check "--find-rate names a rate" grep -q 'The loss falls fastest at --lr [0-9]' "$work/out"
+check "--find-rate prints a curve" grep -q '^ *1e-06 .*#####' "$work/out"
+refused 2 "trains nothing" --find-rate --save "$work/never.safetensors"
+refused 2 "too few" --find-rate --steps 9
+run "$lm" $small --steps 6 --replicas 2 --clip 0.5 --quiet --save "$work/plain.safetensors"
+run "$lm" $small --steps 6 --replicas 2 --clip 0.5 --quiet --save "$work/logged.safetensors" \
+  --log "$work/run.jsonl" --log-gradients
+check "--log-gradients: a norm a step" \
+  [ "$(grep -c '"loss": *[0-9].*"grad_norm": *[0-9]' "$work/run.jsonl")" = 6 ]
+check "--log-gradients: the variance of two replicas" \
+  [ "$(grep -c '"grad_variance": *[0-9]' "$work/run.jsonl")" = 6 ]
+check "--log-gradients: the same bits" cmp -s "$work/plain.safetensors" "$work/logged.safetensors"
+
 # ---- with less memory than needed ----
 mkdir "$work/swap"
 many="--hidden 64 --embed 64 --words 2000 --batch 8 --bptt 6 --steps 5 --quiet"

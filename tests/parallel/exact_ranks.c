@@ -4,6 +4,7 @@
  *
  *     exact_ranks losses             trainings against a network in double precision
  *     exact_ranks fields             a training of two outputs, each with a part of the loss
+ *     exact_ranks gradients          norms and noise of gradients, against that network
  *     exact_ranks statistics         an evaluation after ranks have met different samples
  *     exact_ranks save FILE          some steps with compressed gradients, then a checkpoint
  *     exact_ranks load FILE OUT      loads it, and writes it again: its residuals */
@@ -259,6 +260,76 @@ static void check_fields(void) {
       .replicas = 2, .microbatches = 2, .kvstore = SL_KVSTORE_DIST_SYNC_DEVICE});
 }
 
+/* ---- searches for a rate ---- */
+
+/* All ranks see the same losses, and have their weights again. */
+static void check_search(struct training *t) {
+  static float before[EXACT_PARAMETERS], after[EXACT_PARAMETERS];
+  const struct sl_rate_search_options options = {.low = 1e-3, .high = 1e30, .steps = 30};
+  struct sl_rate_search *s;
+  TRY(sl_model_get(t->model, "fc1.weight", before));
+  TRY(sl_find_rate(t->trainer, t->loader, &options, &s));
+  TRY(sl_model_get(t->model, "fc1.weight", after));
+  double first[2] = {s->divergence, s->steepest};
+  TRY(sl_broadcast(context, first, sizeof first));
+  check(s->divergence > 0.01 && first[0] == s->divergence && first[1] == s->steepest &&
+            !memcmp(before, after, sizeof before),
+        "a search for a rate on %d ranks: %g, divergence at %g", ranks, s->steepest, s->divergence);
+  sl_rate_search_free(s);
+}
+
+/* ---- norms of gradients ---- */
+
+/* Parts of all workers together: the last batch is short, so it has no noise. */
+static void check_gradients(const struct sl_trainer_options *options) {
+  static struct exact_network net;
+  struct sl_model *model;
+  const struct sl_optimizer *optimizer = &optimizers[0];
+  double loss, apart = 0, square = 0, noise[2] = {0, 0};
+  int workers = ranks - options->servers, parts = workers * options->replicas, n = 0;
+  struct sl_report report[STEPS + 1] = {{0}};
+  bool reported;
+  TRY(sl_model_new(context, &SL_SHAPE(1, EXACT_SIDE, EXACT_SIDE), &model));
+  TRY(exact_build(model));
+  struct training t = begin(model, optimizer, options, 1);
+  TRY(exact_begin(model, &net));
+  for (int s = 0; s < STEPS; s++, n += reported)
+    TRY(sl_trainer_step(t.trainer, t.loader, &report[n], &reported));
+  for (reported = true; reported; n += reported)
+    TRY(sl_trainer_drain(t.trainer, &report[n], &reported));
+  for (int64_t s = 0; s < STEPS; s++) {
+    int64_t first = s % 4 * BATCH, left = SAMPLES - first, count = left < BATCH ? left : BATCH;
+    TRY(exact_noise(&net, data, first, count, count < BATCH ? 1 : parts,
+                    count < BATCH ? 1 : workers, &square, noise));
+    apart = fmax(apart, fabs(report[s].grad_norm / sqrt(square) - 1));
+    if (count == BATCH && rank < ranks - options->servers)
+      apart = fmax(apart, fabs(report[s].grad_variance / noise[1] - 1));
+    else if (report[s].grad_variance != -1)
+      apart = 1e30;
+    TRY(exact_step(&net, data, first, count, optimizer, &loss));
+  }
+  check(apart < 1e-4,
+        "%s: norms and noise of gradients, %d parts on %d ranks, %d of them servers: "
+        "within %.1e",
+        sl_kvstore_name(options->kvstore), parts, ranks, options->servers, apart);
+  check_search(&t);
+  end(&t);
+}
+
+static void check_all_gradients(void) {
+  check_gradients(&(struct sl_trainer_options){
+      .replicas = 1, .kvstore = SL_KVSTORE_DIST_SYNC, .log_gradients = true});
+  check_gradients(&(struct sl_trainer_options){.replicas = 2,
+                                               .kvstore = SL_KVSTORE_DIST_SYNC_DEVICE,
+                                               .bigarray_bound = 50,
+                                               .log_gradients = true});
+  check_gradients(&(struct sl_trainer_options){
+      .replicas = 2, .kvstore = SL_KVSTORE_DIST_SYNC, .servers = 1, .log_gradients = true});
+  check_refused(&optimizers[0],
+                &(struct sl_trainer_options){
+                    .replicas = 1, .kvstore = SL_KVSTORE_DIST_ASYNC, .log_gradients = true});
+}
+
 /* ---- running statistics ---- */
 
 enum { CHANNELS = 3 };
@@ -402,6 +473,7 @@ int main(int argc, char **argv) {
   TRY(sl_digits_new(SAMPLES, 3, true, &data));
   if (!strcmp(what, "losses")) check_losses();
   if (!strcmp(what, "fields")) check_fields();
+  if (!strcmp(what, "gradients")) check_all_gradients();
   if (!strcmp(what, "statistics")) check_statistics();
   if (!strcmp(what, "save") && argc == 3) save(argv[2]);
   if (!strcmp(what, "load") && argc == 4) load(argv[2], argv[3]);

@@ -122,6 +122,75 @@ static void any_cut_gives_the_numbers_in_double_precision(void **state) {
   sl_dataset_free(data);
 }
 
+static void check_report(const struct exact_network *net, struct sl_dataset *data,
+                         const struct sl_report *r, int parts) {
+  double square = 0, noise[2] = {0, 0};
+  int64_t first = r->step * BATCH % (3 * BATCH), left = SAMPLES - first;
+  int64_t count = left < BATCH ? left : BATCH;
+  OK(exact_noise(net, data, first, count, count < BATCH ? 1 : parts, 1, &square, noise));
+  bool is_near = fabs(r->grad_norm / sqrt(square) - 1) < 1e-5;
+  if (count < BATCH || parts < 2)
+    is_near &= r->grad_variance == -1 && r->grad_noise == -1;
+  else
+    is_near &= fabs(r->grad_variance / noise[1] - 1) < 1e-4 &&
+               (noise[0] > 0 ? fabs(r->grad_noise / (noise[1] / noise[0]) - 1) < 1e-3
+                             : r->grad_noise == -1);
+  if (!is_near)
+    fail_msg(
+        "step %d of %d parts: norm %.9g, not %.9g; variance %.9g, not %.9g; noise %.9g, |G|^2 "
+        "%.9g",
+        (int)r->step, parts, r->grad_norm, sqrt(square), r->grad_variance, noise[1], r->grad_noise,
+        noise[0]);
+}
+
+/* Two trainings in turn: with the option reports have the norms, and weights the same bits. */
+static void gradients_are_logged(void **state) {
+  (void)state;
+  static const struct sl_trainer_options ways[] = {
+      {.replicas = 1},
+      {.replicas = 3, .in_flight = 1},
+      {.replicas = 2, .microbatches = 3, .eager = true},
+      {.replicas = 3, .big_shard = 50, .kvstore = SL_KVSTORE_DEVICE},
+      {.replicas = 2, .kvstore = SL_KVSTORE_DIST_SYNC, .bigarray_bound = 50}};
+  static struct exact_network net;
+  static float weights[2][EXACT_PARAMETERS];
+  struct sl_dataset *data;
+  OK(sl_digits_new(SAMPLES, 3, true, &data));
+  for (size_t i = 0; i < 2 * sizeof ways / sizeof *ways; i++) {
+    struct sl_trainer_options options = ways[i / 2];
+    const struct sl_optimizer *o = &optimizers[i / 2 % 2];
+    struct sl_report report[STEPS + 1] = {{0}};
+    struct sl_model *m;
+    struct sl_loader *loader;
+    struct sl_trainer *t;
+    bool reported;
+    double loss;
+    options.log_gradients = i % 2;
+    OK(sl_model_new(context, &SL_SHAPE(1, EXACT_SIDE, EXACT_SIDE), &m));
+    OK(exact_build(m));
+    OK(exact_begin(m, &net));
+    OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH, .slots = 6}, &loader));
+    OK(sl_trainer_new(m, o, NULL, &options, &t));
+    int n = 0;
+    for (int s = 0; s < STEPS; s++, n += reported) {
+      OK(sl_trainer_step(t, loader, &report[n], &reported));
+    }
+    for (reported = true; reported; n += reported) OK(sl_trainer_drain(t, &report[n], &reported));
+    for (int s = 0; s < STEPS; s++) {
+      int64_t first = s * BATCH % (3 * BATCH), left = SAMPLES - first;
+      if (options.log_gradients) check_report(&net, data, &report[s], options.replicas);
+      if (!options.log_gradients) assert_true(report[s].grad_norm == -1);
+      OK(exact_step(&net, data, first, left < BATCH ? left : BATCH, o, &loss));
+    }
+    OK(sl_model_get(m, "fc1.weight", weights[i % 2]));
+    if (i % 2) assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+    sl_trainer_free(t);
+    sl_loader_free(loader);
+    sl_model_free(m);
+  }
+  sl_dataset_free(data);
+}
+
 /* The network's own gradient, by finite differences of its loss. */
 static void the_network_knows_its_gradient(void **state) {
   static struct exact_network net, moved;
@@ -156,6 +225,7 @@ int main(void) {
   setenv("STARPU_NCPU", "3", 0);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_network_knows_its_gradient),
-      cmocka_unit_test(any_cut_gives_the_numbers_in_double_precision)};
+      cmocka_unit_test(any_cut_gives_the_numbers_in_double_precision),
+      cmocka_unit_test(gradients_are_logged)};
   return cmocka_run_group_tests_name("exact", tests, open_several, close_context);
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Ranks against numbers that do not come from the library (tests/parallel/exact_ranks.c): losses and
-# weights in double precision, an evaluation after ranks have met different samples, and the
+# weights in double precision, norms of gradients, an evaluation after ranks have met different samples, and the
 # residuals of compression when the number of workers changes.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
@@ -29,6 +29,8 @@ over 2 24 losses
 over 3 19 losses
 over 2 2 fields
 over 3 2 fields
+over 2 7 gradients
+over 3 7 gradients
 over 2 3 statistics
 over 3 3 statistics
 over 2 1 save "$work/two"

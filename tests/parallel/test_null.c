@@ -33,6 +33,7 @@ static struct {
   struct sl_predictor *predictor;
   struct sl_prediction *prediction;
   struct sl_evaluation *evaluation;
+  struct sl_rate_search *search;
   struct sl_kvstore *kvstore;
   struct sl_vocabulary *vocabulary;
   struct sl_optimizer optimizer;
@@ -89,6 +90,7 @@ static void test_legal(void **state) {
   sl_loader_free(NULL);
   sl_model_free(NULL);
   sl_trainer_free(NULL);
+  sl_rate_search_free(NULL);
   sl_evaluation_free(NULL);
   sl_predictor_free(NULL);
   sl_vocabulary_free(NULL);

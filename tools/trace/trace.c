@@ -79,6 +79,7 @@ static enum trace_pass pass_of(const char *model) {
   static const char *const updates[] = {
 #define SL__OP(name, modes, where)
 #define SL__UPDATE(name, states, modes) #name,
+#define SL__UPDATE_OP(name, modes, where) #name,
 #include "codelets/ops.def"
 #undef SL__OP
       "reduce", "square", "rows_dense", NULL};

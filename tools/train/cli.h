@@ -44,8 +44,10 @@ struct cli {
   const char *class_weights; /* NULL: all 1 */
   const char *optimizer_name, *lr_schedule;
   double lr, momentum, weight_decay, clip; /* before the check negative: not given */
-  double average;                          /* of the weights; 0: none */
-  struct sl_optimizer optimizer;           /* made of the six above, checked */
+  bool find_rate;
+  int64_t search_steps;          /* of --find-rate; 0: the library's */
+  double average;                /* of the weights; 0: none */
+  struct sl_optimizer optimizer; /* made of the six above, checked */
   bool decay_weights_only;
   const char *lr_of, *decay_of, *freeze; /* layers and factors; NULL: none */
   /* devices */
@@ -55,7 +57,7 @@ struct cli {
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
   enum sl_math math;
-  bool tune, eager;
+  bool tune, eager, log_gradients;
   const char *memory_limit, *swap; /* NULL: none */
   double stall_timeout;            /* seconds; 0: none */
   /* ranks */

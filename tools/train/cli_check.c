@@ -110,6 +110,19 @@ static const char *check_placement(const struct cli *cli) {
   return NULL;
 }
 
+/* It has the length of --steps, and leaves nothing behind. */
+static const char *check_search(struct cli *cli) {
+  if (!cli->find_rate) return NULL;
+  if (cli->save || cli->checkpoint || cli->log)
+    return "--find-rate: trains nothing; leave out --save, --checkpoint and --log";
+  if (ranks_are_async(cli)) return "--find-rate: needs ranks in common steps; take dist_sync";
+  if (cli->steps && cli->steps < 10)
+    return option_problem("--find-rate: %lld steps are too few; take 10 or more, or none for 100",
+                          (long long)cli->steps);
+  cli->search_steps = cli->steps;
+  return NULL;
+}
+
 static const char *check_files(const struct cli *cli) {
   if (cli->trace_first && !cli->trace) return "--trace-steps: it belongs to --trace DIR";
   if (cli->swap && !cli->memory_limit)
@@ -130,5 +143,6 @@ const char *cli_check(struct cli *cli) {
   if (!why) why = check_placement(cli);
   if (!why) why = check_ranks(cli);
   if (!why) why = check_checkpoint(cli);
+  if (!why) why = check_search(cli);
   return why ? why : check_files(cli);
 }

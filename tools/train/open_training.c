@@ -138,6 +138,7 @@ enum sl_status session_open_trainer(struct session *session) {
       .kvstore = cli->kvstore,
       .math = cli->math,
       .eager = cli->eager,
+      .log_gradients = cli->log_gradients,
       .loss = session->loss,
       .stages = cli->stages,
       .servers = cli->servers,

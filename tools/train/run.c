@@ -9,6 +9,7 @@
 #include "tools/common/abort_message.h"
 #include "tools/train/command_text.h"
 #include "tools/train/failure.h"
+#include "tools/train/find_rate.h"
 #include "tools/train/messages.h"
 #include "tools/train/ranks.h"
 #include "tools/train/session.h"
@@ -74,6 +75,8 @@ static int train(struct session *session, const char *path) {
   int code = ranks_strayed(&session->cli) ? refuse_stray(session) : EXIT_DONE;
   if (code == EXIT_DONE) code = prepare_trace(session, path);
   if (code == EXIT_DONE) code = session_open(session);
+  if (code == EXIT_DONE && session->cli.find_rate)
+    return session_close(session, find_rate(session));
   if (code == EXIT_DONE) code = session_fit(session);
   /* also of a run that made all its steps, and could not write its last checkpoint */
   if (session->result.end != SL_FIT_FAILED) {

@@ -1,0 +1,154 @@
+/* A search for a learning rate: its losses against a network in double precision, and that the
+ * training does not notice it. test_exact_ranks.sh has the ranks. */
+#include "tests/common/exact_network.h"
+#include "tests/common/files.h"
+#include "tests/common/small_model.h"
+
+enum { SAMPLES = 43, BATCH = 18, STEPS = 40 };
+
+static struct sl_dataset *data;
+
+struct training {
+  struct sl_model *model;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+};
+
+static struct training begin(const struct sl_optimizer *optimizer,
+                             const struct sl_trainer_options *options) {
+  struct training t;
+  OK(sl_model_new(context, &SL_SHAPE(1, EXACT_SIDE, EXACT_SIDE), &t.model));
+  OK(exact_build(t.model));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH}, &t.loader));
+  OK(sl_trainer_new(t.model, optimizer, &(struct sl_schedule){.warmup = 30}, options, &t.trainer));
+  return t;
+}
+
+static void end(struct training *t) {
+  sl_trainer_free(t->trainer);
+  sl_loader_free(t->loader);
+  sl_model_free(t->model);
+}
+
+static void train(struct training *t, int steps) {
+  struct sl_report report;
+  bool reported;
+  for (int s = 0; s < steps; s++) OK(sl_trainer_step(t->trainer, t->loader, &report, &reported));
+  for (reported = true; reported;) OK(sl_trainer_drain(t->trainer, &report, &reported));
+}
+
+static void losses_are_those_of_the_rates(void **state) {
+  (void)state;
+  static struct exact_network net;
+  const struct sl_optimizer sgd = {.lr = 7, .momentum = 0.9f};
+  struct training t = begin(&sgd, &(struct sl_trainer_options){.replicas = 2, .in_flight = 3});
+  const struct sl_rate_search_options options = {
+      .low = 1e-3, .high = 1, .steps = STEPS, .smoothing = 0.5};
+  struct sl_rate_search *s;
+  double smoothed = 0, weight = 0, steepest = 0, least = 0;
+  OK(exact_begin(t.model, &net));
+  OK(sl_find_rate(t.trainer, t.loader, &options, &s));
+  assert_true(s->count > STEPS / 2);
+  for (int64_t i = 0; i < s->count; i++) {
+    const struct sl_rate_point *p = &s->points[i];
+    int64_t first = i * BATCH % (3 * BATCH), left = SAMPLES - first;
+    struct sl_optimizer now = sgd;
+    double want, rate = pow(1e3, (double)i / (STEPS - 1)) * 1e-3;
+    now.lr = (float)rate;
+    OK(exact_step(&net, data, first, left < BATCH ? left : BATCH, &now, &want));
+    smoothed = 0.5 * smoothed + 0.5 * want;
+    weight = 0.5 * weight + 0.5;
+    assert_true(fabs(p->lr / rate - 1) < 1e-6);
+    if (!(fabs(p->loss - want) < 1e-4 * want) || !(fabs(p->smoothed - smoothed / weight) < 1e-3))
+      fail_msg("rate %g: loss %.9g, not %.9g; smoothed %.9g, not %.9g", p->lr, p->loss, want,
+               p->smoothed, smoothed / weight);
+    if (!i || p->smoothed < least) least = p->smoothed;
+  }
+  for (int64_t i = 1; i + 1 < s->count && s->points[i].lr < s->least; i++)
+    steepest = fmin(steepest, s->points[i + 1].smoothed - s->points[i - 1].smoothed);
+  for (int64_t i = 1; i + 1 < s->count; i++) {
+    if (s->points[i].lr == s->steepest)
+      assert_true(s->points[i + 1].smoothed - s->points[i - 1].smoothed == steepest);
+    if (s->points[i].lr == s->least) assert_true(s->points[i].smoothed == least);
+  }
+  assert_true(s->steepest > 1e-3 && s->steepest < s->least && s->least <= 1.001);
+  sl_rate_search_free(s);
+  end(&t);
+}
+
+/* One training searches in its middle, the other does not. */
+static void a_training_does_not_notice(void **state) {
+  (void)state;
+  static const struct sl_optimizer optimizers[] = {{.lr = 0.1f, .momentum = 0.9f, .average = 0.9f},
+                                                   {.kind = SL_LAMB, .lr = 0.01f}};
+  for (int i = 0; i < 4; i++) {
+    const struct sl_trainer_options options = {.replicas = 2, .eager = i % 2, .big_shard = 50};
+    struct training a = begin(&optimizers[i / 2], &options),
+                    b = begin(&optimizers[i / 2], &options);
+    struct sl_rate_search *s;
+    /* infinite at the end; also before the first step */
+    const struct sl_rate_search_options far = {.low = 1e-3, .high = 1e30, .steps = 30};
+    OK(sl_find_rate(a.trainer, a.loader, &far, &s));
+    assert_true(s->divergence > 0.01 && s->count < 30);
+    sl_rate_search_free(s);
+    train(&a, 4);
+    train(&b, 4);
+    OK(sl_trainer_save(b.trainer, in_folder("before")));
+    OK(sl_find_rate(b.trainer, b.loader, &far, &s));
+    assert_true(fabs(log(s->divergence / 1e-3) / log(1e33) * 29 -
+                     round(log(s->divergence / 1e-3) / log(1e33) * 29)) < 1e-6);
+    sl_rate_search_free(s);
+    OK(sl_trainer_save(b.trainer, in_folder("after")));
+    train(&a, 4);
+    train(&b, 4);
+    OK(sl_trainer_save(a.trainer, in_folder("a")));
+    OK(sl_trainer_save(b.trainer, in_folder("b")));
+    const char *const pairs[][2] = {{"before", "after"}, {"a", "b"}};
+    for (int k = 0; k < 2; k++) {
+      char command[512], one[200];
+      snprintf(one, sizeof one, "%s", in_folder(pairs[k][0]));
+      snprintf(command, sizeof command, "cmp -s %s %s", one, in_folder(pairs[k][1]));
+      if (system(command)) fail_msg("run %d: %s and %s differ", i, pairs[k][0], pairs[k][1]);
+    }
+    end(&a);
+    end(&b);
+  }
+}
+
+static void bad_options_are_refused(void **state) {
+  (void)state;
+  const struct sl_optimizer sgd = {.lr = 0.1f};
+  struct training t = begin(&sgd, NULL);
+  struct sl_rate_search *s;
+  const struct {
+    struct sl_rate_search_options options;
+    const char *words;
+  } bad[] = {{{.low = -1}, "must rise"},     {{.low = 1, .high = 1}, "must rise"},
+             {{.low = NAN}, "must rise"},    {{.high = INFINITY}, "must rise"},
+             {{.steps = 9}, "from 10"},      {{.smoothing = 1}, "below 1"},
+             {{.smoothing = NAN}, "below 1"}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    FAILS(sl_find_rate(t.trainer, t.loader, &bad[i].options, &s), SL_BAD_ARGUMENT, bad[i].words);
+    assert_null(s);
+  }
+  train(&t, 1); /* nothing has happened */
+  end(&t);
+}
+
+static int open_all(void **state) {
+  if (open_context_with(&(struct sl_context_options){.seed = 11}) || folder_setup(state)) return 1;
+  return sl_digits_new(SAMPLES, 3, true, &data) != SL_OK;
+}
+
+static int close_all(void **state) {
+  sl_dataset_free(data);
+  return folder_teardown(state) || close_context(state);
+}
+
+int main(void) {
+  setenv("STARPU_NCPU", "2", 0);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(losses_are_those_of_the_rates),
+                                     cmocka_unit_test(a_training_does_not_notice),
+                                     cmocka_unit_test(bad_options_are_refused)};
+  return cmocka_run_group_tests_name("searches for a rate", tests, open_all, close_all);
+}

@@ -1,0 +1,52 @@
+#include "tools/train/find_rate.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "tools/train/failure.h"
+
+enum { LINES = 25, BAR = 40 };
+
+static void print_bar(double share) {
+  for (int i = 0; i < (int)lround(share * BAR); i++) putchar('#');
+  putchar('\n');
+}
+
+/* Every few points; bars from the least smoothed loss to the first one. */
+static void print_points(const struct sl_rate_search *s) {
+  int64_t stride = (s->count + LINES - 1) / LINES;
+  double least = INFINITY, most = s->count ? s->points[0].smoothed : 0;
+  for (int64_t i = 0; i < s->count; i++) least = fmin(least, s->points[i].smoothed);
+  printf("%10s  %10s  %10s\n", "rate", "loss", "smoothed");
+  for (int64_t i = 0; i < s->count; i += stride) {
+    const struct sl_rate_point *p = &s->points[i];
+    double share = most > least ? (p->smoothed - least) / (most - least) : 0;
+    printf("%10.3g  %10.4f  %10.4f  ", p->lr, p->loss, p->smoothed);
+    print_bar(fmin(share, 1));
+  }
+}
+
+static void print_result(const struct sl_rate_search *s) {
+  if (s->steepest > 0)
+    printf("The loss falls fastest at --lr %.2g; it is least at %.2g", s->steepest, s->least);
+  else
+    printf("The loss falls at no rate");
+  if (s->divergence > 0)
+    printf(", and diverges at %.2g\n", s->divergence);
+  else
+    printf(", and does not diverge\n");
+}
+
+int find_rate(struct session *session) {
+  struct sl_rate_search *search;
+  /* --steps, where it is given; a run by epochs takes the library's number */
+  const struct sl_rate_search_options options = {.steps = session->cli.search_steps};
+  enum sl_status status = sl_find_rate(session->trainer, session->train_loader, &options, &search);
+  if (status != SL_OK) return session_fail_library(session, status);
+  if (!session->rank) {
+    print_points(search);
+    print_result(search);
+  }
+  sl_rate_search_free(search);
+  return EXIT_DONE;
+}
