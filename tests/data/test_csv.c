@@ -417,22 +417,14 @@ static void test_inputs_only_set(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fields),
-      cmocka_unit_test(test_quotes),
-      cmocka_unit_test(test_classes),
-      cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_columns),
-      cmocka_unit_test(test_missing),
-      cmocka_unit_test(test_locale),
-      cmocka_unit_test(test_many_texts),
-      cmocka_unit_test(test_set),
-      cmocka_unit_test(test_normalised),
-      cmocka_unit_test(test_split),
-      cmocka_unit_test(test_validation_file),
-      cmocka_unit_test(test_folds),
-      cmocka_unit_test(test_allocations),
-      cmocka_unit_test(test_inputs_only),
-      cmocka_unit_test(test_inputs_only_set),
+      cmocka_unit_test(test_fields),      cmocka_unit_test(test_quotes),
+      cmocka_unit_test(test_classes),     cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_columns),     cmocka_unit_test(test_missing),
+      cmocka_unit_test(test_locale),      cmocka_unit_test(test_many_texts),
+      cmocka_unit_test(test_set),         cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_split),       cmocka_unit_test(test_validation_file),
+      cmocka_unit_test(test_folds),       cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_inputs_only), cmocka_unit_test(test_inputs_only_set),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }
