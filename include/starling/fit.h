@@ -87,6 +87,9 @@ struct sl_fit_options {
    * "rmse", "r2", as sl_trainer_measure has them. Larger is better of accuracy, top5, auc and r2,
    * smaller of the others. */
   const char *metric;
+  /** After the run, the validation set's confusion matrix goes into the log, a line of its own
+   * (doc/log.md). Of class labels, up to 1,024 classes; needs `validation` and `log`. */
+  bool confusion;
   /** Ends the run after so many evaluations in sequence whose metric was not better than the best
    * one by more than min_delta; 0: never. A resumed run counts on. (Prechelt, Early stopping - but
    * when? 1998.) */

@@ -58,8 +58,21 @@ static bool needs_outputs(const struct sl__fit *fit) {
   return metric > ACCURACY || (metric == ACCURACY && !takes_labels(fit));
 }
 
+static enum sl_status check_confusion(const struct sl__fit *fit) {
+  const struct sl_dataset_info *info;
+  if (!fit->options.confusion) return SL_OK;
+  info = sl_dataset_info(sl_loader_dataset(fit->options.validation));
+  if (sl__metric_applies(fit->trainer, info, "confusion")) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "confusion: %s has no matrix with this loss and these outputs; it is of class "
+                  "labels, up to 1,024 classes",
+                  info->name);
+}
+
 enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
   const struct sl_loader *validation = fit->options.validation;
+  enum sl_status status = check_confusion(fit);
+  if (status != SL_OK) return status;
   if (!validation || !needs_outputs(fit)) return SL_OK;
   const char *name = fit->options.metric;
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(validation));
@@ -111,6 +124,19 @@ static enum sl_status evaluate(struct sl__fit *fit, int64_t epoch) {
     status = sl_trainer_evaluate(fit->trainer, fit->options.validation, &e.loss, &e.accuracy);
   if (status == SL_OK) fit->result.last = e;
   return status;
+}
+
+enum sl_status sl__fit_log_confusion(struct sl__fit *fit) {
+  const struct sl_loader *validation = fit->options.validation;
+  struct sl_evaluation *all;
+  bool elsewhere = fit->distributed && !fit->in_step && fit->rank; /* rank 0 evaluates alone */
+  if (!fit->options.confusion || fit->stopped || elsewhere) return SL_OK;
+  enum sl_status status = sl_trainer_measure(fit->trainer, fit->options.validation, &all);
+  if (status != SL_OK) return status;
+  int error = sl__run_log_confusion(fit->log, sl_dataset_info(sl_loader_dataset(validation)),
+                                    sl_evaluation_metric(all, "confusion"));
+  sl_evaluation_free(all);
+  return error ? sl__fit_fail_file(fit->own_log, error) : SL_OK;
 }
 
 /* ---- the best one ---- */

@@ -304,6 +304,7 @@ enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
   enum sl_status status = sl__fit_open(&fit);
   if (status == SL_OK) status = tell_begin(&fit);
   if (status == SL_OK) status = sl__fit_loop(&fit);
+  if (status == SL_OK) status = sl__fit_log_confusion(&fit);
   status = end(&fit, status);
   if (fit.options.signals) sl_signals_release();
   if (result) *result = fit.result;

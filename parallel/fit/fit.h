@@ -98,6 +98,9 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit);
  * is to end. *is_best: the weights are to be saved as the best. */
 enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t epoch, bool *is_best);
 
+/* The line of options.confusion, from an evaluation of its own. */
+enum sl_status sl__fit_log_confusion(struct sl__fit *fit);
+
 /* For a checkpoint of a finished run: evaluates and saves the weights, without a step. */
 enum sl_status sl__fit_evaluate_again(struct sl__fit *fit);
 

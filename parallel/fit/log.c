@@ -152,6 +152,27 @@ int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluati
   return sl__run_log_line(log, line);
 }
 
+int sl__run_log_confusion(struct sl__run_log *log, const struct sl_dataset_info *info,
+                          const struct sl_metric *confusion) {
+  if (!log->file) return 0;
+  json_t *line = json_object(), *matrix = json_array(), *classes = json_array();
+  int count = (int)sqrt((double)confusion->count);
+  for (int label = 0; label < count; label++) {
+    json_t *row = json_array();
+    for (int answer = 0; answer < count; answer++)
+      sl__json_append(&row, json_integer((json_int_t)confusion->each[label * count + answer]));
+    sl__json_append(&matrix, row);
+  }
+  for (int c = 0; info->class_names && c < info->classes; c++)
+    sl__json_append(&classes, sl__json_string(info->class_names[c]));
+  sl__json_set(&line, "confusion", matrix);
+  if (info->class_names)
+    sl__json_set(&line, "classes", classes);
+  else
+    json_decref(classes);
+  return sl__run_log_line(log, line);
+}
+
 int sl__run_log_end(struct sl__run_log *log, const char *end, double seconds, double samples_per_s,
                     const char *message) {
   json_t *rate = samples_per_s >= 0 ? json_real(samples_per_s) : json_null();

@@ -33,6 +33,10 @@ int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report,
  * several outputs "test_mask.loss" and so on; epoch: how many were trained, from 1. */
 int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluation *result);
 
+/* {"confusion": [label][answer], "classes": names, if they have some}: numbers of samples. */
+int sl__run_log_confusion(struct sl__run_log *log, const struct sl_dataset_info *info,
+                          const struct sl_metric *confusion);
+
 /* The last line of a process: {"end","seconds","samples_per_s","message"}. end: "done",
  * "interrupted", "failed"; message: why, NULL: nothing more to say; samples_per_s: below 0: no step
  * was made. */

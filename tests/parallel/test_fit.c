@@ -521,7 +521,7 @@ static void signals_end_it(void **state) {
     OK(fit(&run, &options, &result));
     assert_int_equal(result.end, SL_FIT_INTERRUPTED);
     assert_string_equal(result.cause, names[i]);
-    assert_true(result.step >= 6 && result.step < 12);
+    assert_true(result.step >= 6 && result.step < 16); /* up to eight were submitted */
     assert_int_equal(sl_signals_caught(), numbers[i]);
     sigaction(numbers[i], NULL, &after);
     assert_true(before.sa_handler == after.sa_handler);
@@ -548,6 +548,7 @@ static void bad_options(void **state) {
       {{.metric = "acc"}, "metric acc: unknown"},
       {{.metric = "rmse"}, "metric rmse: an evaluation with this loss"},
       {{.metric = "top5"}, "metric top5: an evaluation with this loss"},
+      {{.confusion = true}, "confusion: the matrix is"},
       {{.keep = 3}, "belong to checkpoint"},
       {{.checkpoint_every = 3}, "belong to checkpoint"},
       {{.resume = true}, "belong to checkpoint"},
@@ -694,6 +695,48 @@ static void metrics_of_targets(void **state) {
   close_run(&run);
 }
 
+/* The matrix is sl_trainer_measure's, in a line of its own before the last one. */
+static void a_confusion_matrix_is_logged(void **state) {
+  struct run run;
+  struct sl_evaluation *evaluation;
+  char line[1000] = "", text[1000] = "{\"confusion\": [";
+  const char *path = in_folder("confusion.jsonl");
+  (void)state;
+  open_run(&run, true);
+  const struct sl_fit_options options = {
+      .epochs = 1, .validation = run.loaders[1], .log = path, .confusion = true};
+  OK(fit(&run, &options, NULL));
+  OK(sl_trainer_measure(run.trainer, run.loaders[1], &evaluation));
+  const struct sl_metric *matrix = sl_evaluation_metric(evaluation, "confusion");
+  int64_t classes = sl_dataset_info(sl_loader_dataset(run.loaders[1]))->classes;
+  assert_int_equal(matrix->count, classes * classes);
+  for (int64_t i = 0; i < matrix->count; i++) {
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "%s%.0f%s",
+             i % classes ? ", "
+             : i         ? ", ["
+                         : "[",
+             matrix->each[i], i % classes == classes - 1 ? "]" : "");
+  }
+  strcat(text, "]}\n");
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file))
+    if (strstr(line, "\"confusion\": [")) break;
+  fclose(file);
+  assert_string_equal(line, text);
+  assert_int_equal(lines_with(path, "\"confusion\": ["), 1);
+  sl_evaluation_free(evaluation);
+  close_run(&run);
+  open_run(&run, false);
+  FAILS(fit(&run,
+            &(struct sl_fit_options){
+                .validation = run.loaders[1], .log = in_folder("none.jsonl"), .confusion = true},
+            NULL),
+        SL_BAD_ARGUMENT, "has no matrix");
+  close_run(&run);
+}
+
 /* Each allocation of the library fails once: the run fails with a message, or it is a checkpoint
  * that fails and the next one is tried. Nothing is left over (sanitizers), and no lock. */
 static void without_memory(void **state) {
@@ -734,7 +777,7 @@ int main(void) {
       cmocka_unit_test(signals_end_it),        cmocka_unit_test(bad_options),
       cmocka_unit_test(files_that_fail),       cmocka_unit_test(checkpoints_that_fail),
       cmocka_unit_test(one_run_a_folder),      cmocka_unit_test(metrics_of_targets),
-      cmocka_unit_test(without_memory),
+      cmocka_unit_test(without_memory),        cmocka_unit_test(a_confusion_matrix_is_logged),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

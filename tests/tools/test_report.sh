@@ -34,7 +34,7 @@ train() {
   name=$1; shift
   "$lenet" --quiet --batch 100 --seed 5 --log "$work/$name.jsonl" "$@" >"$work/out" 2>"$work/err"
 }
-train a --steps 12 --replicas 2
+train a --steps 12 --replicas 2 --confusion
 train b --steps 8 --lr 0.05 --microbatches 2 --placement 'conv1-2,pool1-2=cpu:0;fc1-2=cpu:1'
 train cut --steps 6 --replicas 2 --checkpoint "$work/dir"
 train cut --steps 10 --replicas 1 --checkpoint "$work/dir" --resume
@@ -117,6 +117,11 @@ write() {
 write one.html "$work/a.jsonl"
 says one.html '<h1>lenet: a</h1>' 'test accuracy' ' images/s' 'throughput, median' \
   '<td>20x24x24</td>' '>431,080<' '>any,any<' '>--activation<' 'scheduler ' 'how it ended'
+says one.html '<h2>Confusion matrix</h2>' 'The most frequent mistakes:'
+# each row of the table has the samples of its label
+rows=$(grep -o '"confusion": .*' "$work/a.jsonl" | tr -d ' ' | grep -o '\[[0-9,]*\]' | tr -d '[]' |
+  awk -F, '{ for (i = 1; i <= NF; i++) n += $i } END { print NR, n }')
+check "the matrix has the 2,000 samples of the test set" test "$rows" = "10 2000"
 write two.html "$work/a.jsonl" "$work/b.jsonl" --trace "$work/trace" --title 'A & B' --log-scale
 says two.html '<h1>A &amp; B</h1>' 'All runs' '<td>cpu:1</td>' 'setting' \
   '<tr class="differs"><th scope="row">--lr</th><td>0.1</td><td>0.05</td></tr>' \
@@ -269,6 +274,7 @@ else
   for page in one two ends nasty; do
     looked_at $page.html
     sections='summary curves course devices placement settings'
+    [ $page = ends ] || sections='summary curves course confusion devices placement settings'
     [ $page = two ] && sections="$sections trace-1"
     for width in 1200 400; do
       at="width $width"
@@ -328,7 +334,7 @@ else
   not_ok "only one version is named"
 fi
 { cat "$a"; sed -n '1s/"version": 1/"version": 7/p' "$a"; } >"$work/later.jsonl"
-refused 1 "later.jsonl:16: the log is of version 7" "$work/later.jsonl"
+refused 1 "later.jsonl:17: the log is of version 7" "$work/later.jsonl"
 head -n 1 "$a" >"$work/begun.jsonl"
 refused 1 "begun.jsonl: holds no training step" "$work/begun.jsonl"
 : >"$work/empty.jsonl"

@@ -115,6 +115,8 @@ static void read_notes(const json_t *notes, struct facts *facts) {
       facts->start = note;
       facts->end = NULL;
       facts->starts++;
+    } else if (json_object_get(note, "confusion")) {
+      facts->confusion = note;
     } else if (text_at(note, "end")) {
       double seconds = number_at(note, "seconds");
       facts->end = note;

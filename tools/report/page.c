@@ -130,6 +130,7 @@ bool report_write(FILE *out, const struct report *report) {
   report_summary(out, report);
   if (!write_curves(out, report)) return false;
   report_course(out, report);
+  report_confusion(out, report);
   report_devices(out, report);
   report_placement(out, report);
   report_settings(out, report);

@@ -1,5 +1,5 @@
 /* The report of runs as one HTML page: facts from the logs (facts.c), the page (page.c), its
- * summary and tables (summary.c, tables.c) and traces (trace_section.c). */
+ * summary and tables (summary.c, confusion.c, tables.c) and traces (trace_section.c). */
 #ifndef SL_TOOLS_REPORT_PAGE_H
 #define SL_TOOLS_REPORT_PAGE_H
 
@@ -10,9 +10,10 @@
 
 /* The facts about a run, from one log. An unknown fact is NULL, NAN or -1. */
 struct facts {
-  const json_t *start; /* first line of the newest process; NULL: an older log */
-  const json_t *end;   /* last line of the newest process; NULL: killed, or still running */
-  int starts;          /* number of processes */
+  const json_t *start;     /* first line of the newest process; NULL: an older log */
+  const json_t *end;       /* last line of the newest process; NULL: killed, or still running */
+  const json_t *confusion; /* the newest line with such a matrix; NULL: none */
+  int starts;              /* number of processes */
   double steps;
   double loss; /* mean of the last steps */
   /* the last value; the lowest, and the steps before it */
@@ -59,6 +60,7 @@ bool report_write(FILE *out, const struct report *report);
 /* Each writes one <section>. */
 void report_summary(FILE *out, const struct report *report);
 void report_course(FILE *out, const struct report *report);
+void report_confusion(FILE *out, const struct report *report);
 void report_devices(FILE *out, const struct report *report);
 void report_placement(FILE *out, const struct report *report);
 void report_settings(FILE *out, const struct report *report);

@@ -57,7 +57,7 @@ struct cli {
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
   enum sl_math math;
-  bool tune, eager, log_gradients;
+  bool tune, eager, log_gradients, confusion;
   const char *memory_limit, *swap; /* NULL: none */
   double stall_timeout;            /* seconds; 0: none */
   /* ranks */

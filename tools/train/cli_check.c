@@ -125,6 +125,7 @@ static const char *check_search(struct cli *cli) {
 
 static const char *check_files(const struct cli *cli) {
   if (cli->trace_first && !cli->trace) return "--trace-steps: it belongs to --trace DIR";
+  if (cli->confusion && !cli->log) return "--confusion: the matrix goes into a log; add --log FILE";
   if (cli->swap && !cli->memory_limit)
     return "--swap: it belongs to --memory-limit, which says what main memory holds";
   if (cli->load && cli->load_part)

@@ -46,6 +46,7 @@ int session_fit(struct session *session) {
                                          .steps = session->steps,
                                          .validation = session->test_loader,
                                          .metric = cli->metric,
+                                         .confusion = cli->confusion,
                                          .patience = cli->patience,
                                          .save = cli->save,
                                          .best = cli->best,
