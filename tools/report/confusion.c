@@ -18,19 +18,20 @@ static size_t classes_of(const json_t *line) {
 }
 
 /* A class without a name is a number. */
-static void write_class(FILE *out, const char *tag, const json_t *line, size_t c) {
+static void write_class(FILE *out, const char *tag, const char *class, const json_t *line,
+                        size_t c) {
   const char *name = json_string_value(json_array_get(json_object_get(line, "classes"), c));
   if (name)
-    html_element(out, tag, NULL, "%s", name);
+    html_element(out, tag, class, "%s", name);
   else
-    html_element(out, tag, NULL, "%zu", c);
+    html_element(out, tag, class, "%zu", c);
 }
 
 static void write_row(FILE *out, const json_t *line, size_t label) {
   char text[64];
   double right = count_at(line, label, label), all = 0;
   fputs("<tr>", out);
-  write_class(out, "th scope=\"row\"", line, label);
+  write_class(out, "th scope=\"row\"", NULL, line, label);
   for (size_t answer = 0; answer < classes_of(line); answer++) {
     double count = count_at(line, label, answer);
     all += count;
@@ -44,8 +45,9 @@ static void write_row(FILE *out, const json_t *line, size_t label) {
 static void write_matrix(FILE *out, const json_t *line) {
   html_table_begin(out, "confusion");
   fputs("<thead><tr><th scope=\"col\">Label, answer</th>", out);
-  for (size_t c = 0; c < classes_of(line); c++) write_class(out, "th scope=\"col\"", line, c);
-  fputs("<th scope=\"col\">Right</th></tr></thead><tbody>\n", out);
+  for (size_t c = 0; c < classes_of(line); c++)
+    write_class(out, "th scope=\"col\"", "num", line, c);
+  fputs("<th scope=\"col\" class=\"num\">Right</th></tr></thead><tbody>\n", out);
   for (size_t label = 0; label < classes_of(line); label++) write_row(out, line, label);
   html_table_end(out);
 }
@@ -87,8 +89,8 @@ static void write_mistakes(FILE *out, const json_t *line) {
   html_titles(out, titles);
   for (int i = 0; i < count; i++) {
     fputs("<tr>", out);
-    write_class(out, "td", line, list[i].label);
-    write_class(out, "td", line, list[i].answer);
+    write_class(out, "td", NULL, line, list[i].label);
+    write_class(out, "td", NULL, line, list[i].answer);
     html_element(out, "td", "num", "%s", grouped(list[i].count, text, sizeof text));
     fputs("</tr>\n", out);
   }
