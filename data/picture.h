@@ -19,13 +19,18 @@ struct sl__direct {
   int64_t width, height;
   int channels;
   float mean[3], deviation[3]; /* [channels] */
+  bool multiplies;             /* see sl__direct_prepare */
   float *planes;
 };
+
+/* Once mean and deviation are there: may quotients be made of products, with the same bits? */
+void sl__direct_prepare(struct sl__direct *direct);
 
 struct sl__picture {
   const struct sl__direct *direct; /* NULL: none */
   bool is_direct;                  /* it went there; values has nothing of it */
-  uint8_t *bytes;                  /* [height, width, channels] on their way there, to be freed */
+  uint8_t *bytes;                  /* [height, width, stride] on their way there, to be freed */
+  int stride; /* bytes a pixel: the channels, or 4, of which the last one is none */
   int64_t width, height;
   int channels;     /* 1 grey, 3 red, green, blue */
   unsigned most;    /* of a value: 255 is white in 8 bits */
@@ -59,7 +64,7 @@ bool sl__is_jpeg(const uint8_t *bytes, size_t size);
  * allocates memory; then `bytes` is to be filled; end makes the planes or the values of them. (Row
  * by row instead, the planes' far lines would be written too slowly.) */
 const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_t height,
-                              int channels);
+                              int channels, int stride);
 void sl__picture_end(struct sl__picture *picture);
 
 /* Frees the memory. */

@@ -61,12 +61,22 @@ static void choose_scale(j_decompress_ptr jpeg, int64_t width, int64_t height) {
   jpeg->scale_denom = 8;
 }
 
-static const char *read_rows(struct decoder *d, struct sl__picture *picture) {
+/* libjpeg-turbo writes a pixel into a word, whose bytes are quicker to take apart. */
+static int choose_colours(j_decompress_ptr jpeg) {
+  jpeg->out_color_space = jpeg->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+#if defined(JCS_EXTENSIONS) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  if (jpeg->num_components == 3) jpeg->out_color_space = JCS_EXT_RGBX;
+#endif
+  return jpeg->num_components;
+}
+
+static const char *read_rows(struct decoder *d, int channels, struct sl__picture *picture) {
   j_decompress_ptr jpeg = &d->jpeg;
-  int channels = jpeg->out_color_components;
-  const char *why = sl__picture_begin(picture, jpeg->output_width, jpeg->output_height, channels);
+  int stride = jpeg->out_color_components;
+  const char *why =
+      sl__picture_begin(picture, jpeg->output_width, jpeg->output_height, channels, stride);
   if (why) return why;
-  size_t count = (size_t)jpeg->output_width * (size_t)channels;
+  size_t count = (size_t)jpeg->output_width * (size_t)stride;
   while (jpeg->output_scanline < jpeg->output_height) {
     JSAMPROW row = picture->bytes + jpeg->output_scanline * count;
     jpeg_read_scanlines(jpeg, &row, 1);
@@ -88,10 +98,10 @@ static const char *decode(struct decoder *d, const uint8_t *bytes, size_t size, 
     return "is a JPEG for print (CMYK); save it in RGB";
   if ((int64_t)jpeg->image_width * jpeg->image_height > SL__MOST_PIXELS)
     return "has more than 64 million pixels";
-  jpeg->out_color_space = jpeg->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  int channels = choose_colours(jpeg);
   choose_scale(jpeg, width, height);
   jpeg_start_decompress(jpeg);
-  return read_rows(d, picture);
+  return read_rows(d, channels, picture);
 }
 
 const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,

@@ -50,6 +50,7 @@ static struct sl__direct direct_of(const struct sl_dataset_info *info) {
     direct.mean[c] = info->mean[info->channels > 1 ? c : 0];
     direct.deviation[c] = info->deviation[info->channels > 1 ? c : 0];
   }
+  sl__direct_prepare(&direct);
   return direct;
 }
 

@@ -30,16 +30,16 @@ void sl__picture_planes(const struct sl__picture *picture, int channels, bool in
 /* ---- pictures of bytes ---- */
 
 const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_t height,
-                              int channels) {
+                              int channels, int stride) {
   const struct sl__direct *direct = picture->direct;
   bool fits = direct && width == direct->width && height == direct->height &&
               (channels == 1 || direct->channels == 3);
   const char *why = fits ? NULL : sl__picture_room(picture, width, height, channels);
   if (why) return why;
-  size_t count = (size_t)(width * height) * (size_t)channels;
-  uint8_t *bytes = realloc(picture->bytes, count);
+  uint8_t *bytes = realloc(picture->bytes, (size_t)(width * height) * (size_t)stride);
   if (!bytes) return "is too large for the memory";
   picture->bytes = bytes;
+  picture->stride = stride;
   picture->is_direct = fits;
   picture->width = width;
   picture->height = height;
@@ -49,40 +49,125 @@ const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_
 }
 
 /* A table of the 256 results would take longer: its loads are no vector code. */
-SL__INLINE float normal(uint8_t byte, float mean, float deviation) {
-  return ((float)byte / 255.0f - mean) / deviation;
+struct normal {
+  float mean, deviation, inverse; /* inverse: 1 / deviation */
+};
+
+static struct normal normal_of(const struct sl__direct *direct, int channel) {
+  float deviation = direct->deviation[channel];
+  return (struct normal){direct->mean[channel], deviation, 1 / deviation};
 }
 
-static SL__SIMD void normalise_grey(const uint8_t *restrict bytes, size_t plane, float mean,
-                                    float deviation, float *restrict to) {
-  for (size_t i = 0; i < plane; i++) to[i] = normal(bytes[i], mean, deviation);
+SL__INLINE float by_division(uint8_t byte, struct normal n) {
+  return ((float)byte / 255.0f - n.mean) / n.deviation;
 }
 
-static SL__SIMD void normalise_colours(const uint8_t *restrict bytes, size_t plane,
-                                       const struct sl__direct *direct, float *restrict red) {
-  const float *m = direct->mean, *d = direct->deviation;
-  const float m0 = m[0], m1 = m[1], m2 = m[2], d0 = d[0], d1 = d[1], d2 = d[2];
+/* The rounded quotient, of a product and its error (Markstein, IBM Journal of Research and
+ * Development 34, 1990), in a fifth of a division's time. */
+SL__INLINE float quotient(float x, float divisor, float inverse) {
+  float q = x * inverse;
+  return __builtin_fmaf(__builtin_fmaf(-q, divisor, x), inverse, q);
+}
+
+SL__INLINE float by_product(uint8_t byte, struct normal n) {
+  return quotient(quotient((float)byte, 255.0f, 1 / 255.0f) - n.mean, n.deviation, n.inverse);
+}
+
+/* Without the instruction a fused product is a call of a function. */
+static bool has_fused_products(void) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  return __builtin_cpu_supports("fma");
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+/* Where a result is subnormal, or a deviation is extreme, a quotient's last bit may differ. */
+static SL__SIMD bool products_are_exact(struct normal n) {
+  bool same = true;
+  for (int byte = 0; byte < 256; byte++)
+    same &= by_product((uint8_t)byte, n) == by_division((uint8_t)byte, n);
+  return same;
+}
+
+void sl__direct_prepare(struct sl__direct *direct) {
+  direct->multiplies = has_fused_products();
+  for (int c = 0; c < direct->channels; c++)
+    direct->multiplies = direct->multiplies && products_are_exact(normal_of(direct, c));
+}
+
+static SL__SIMD void divide_grey(const uint8_t *restrict bytes, size_t plane, struct normal n,
+                                 float *restrict to) {
+  for (size_t i = 0; i < plane; i++) to[i] = by_division(bytes[i], n);
+}
+
+static SL__SIMD void multiply_grey(const uint8_t *restrict bytes, size_t plane, struct normal n,
+                                   float *restrict to) {
+  for (size_t i = 0; i < plane; i++) to[i] = by_product(bytes[i], n);
+}
+
+static SL__SIMD void divide_colours(const uint8_t *restrict bytes, size_t stride, size_t plane,
+                                    const struct normal n[3], float *restrict red) {
+  const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
   float *restrict green = red + plane, *restrict blue = green + plane;
   for (size_t i = 0; i < plane; i++) {
-    red[i] = normal(bytes[3 * i], m0, d0);
-    green[i] = normal(bytes[3 * i + 1], m1, d1);
-    blue[i] = normal(bytes[3 * i + 2], m2, d2);
+    red[i] = by_division(bytes[stride * i], n0);
+    green[i] = by_division(bytes[stride * i + 1], n1);
+    blue[i] = by_division(bytes[stride * i + 2], n2);
   }
+}
+
+static SL__SIMD void multiply_colours(const uint8_t *restrict bytes, size_t plane,
+                                      const struct normal n[3], float *restrict red) {
+  const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
+  float *restrict green = red + plane, *restrict blue = green + plane;
+  for (size_t i = 0; i < plane; i++) {
+    red[i] = by_product(bytes[3 * i], n0);
+    green[i] = by_product(bytes[3 * i + 1], n1);
+    blue[i] = by_product(bytes[3 * i + 2], n2);
+  }
+}
+
+/* Bytes of a pixel in one word are taken apart without moves between lanes. */
+static SL__SIMD void multiply_words(const uint32_t *restrict pixels, size_t plane,
+                                    const struct normal n[3], float *restrict red) {
+  const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
+  float *restrict green = red + plane, *restrict blue = green + plane;
+  for (size_t i = 0; i < plane; i++) {
+    red[i] = by_product((uint8_t)pixels[i], n0);
+    green[i] = by_product((uint8_t)(pixels[i] >> 8), n1);
+    blue[i] = by_product((uint8_t)(pixels[i] >> 16), n2);
+  }
+}
+
+static void make_planes(const struct sl__picture *picture, size_t plane) {
+  const struct sl__direct *direct = picture->direct;
+  struct normal n[3];
+  for (int c = 0; c < direct->channels; c++) n[c] = normal_of(direct, c);
+  if (picture->channels == 3 && !direct->multiplies)
+    divide_colours(picture->bytes, (size_t)picture->stride, plane, n, direct->planes);
+  else if (picture->channels == 3 && picture->stride == 4)
+    multiply_words((const uint32_t *)(const void *)picture->bytes, plane, n, direct->planes);
+  else if (picture->channels == 3)
+    multiply_colours(picture->bytes, plane, n, direct->planes);
+  if (picture->channels == 3) return;
+  for (int c = 0; c < direct->channels; c++)
+    (direct->multiplies ? multiply_grey : divide_grey)(picture->bytes, plane, n[c],
+                                                       direct->planes + (size_t)c * plane);
 }
 
 void sl__picture_end(struct sl__picture *picture) {
-  const struct sl__direct *direct = picture->direct;
   size_t plane = (size_t)(picture->width * picture->height);
-  if (!picture->is_direct) {
-    uint16_t *restrict values = picture->values;
-    for (size_t i = 0; i < plane * (size_t)picture->channels; i++) values[i] = picture->bytes[i];
-  } else if (picture->channels == 3) {
-    normalise_colours(picture->bytes, plane, direct, direct->planes);
-  } else {
-    for (int c = 0; c < direct->channels; c++)
-      normalise_grey(picture->bytes, plane, direct->mean[c], direct->deviation[c],
-                     direct->planes + (size_t)c * plane);
+  if (picture->is_direct) {
+    make_planes(picture, plane);
+    return;
   }
+  size_t channels = (size_t)picture->channels, stride = (size_t)picture->stride;
+  for (size_t i = 0; i < plane; i++)
+    for (size_t c = 0; c < channels; c++)
+      picture->values[channels * i + c] = picture->bytes[stride * i + c];
 }
 
 void sl__picture_free(struct sl__picture *picture) {
