@@ -14,6 +14,7 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
+#include "core/base/subnormal.h"
 #include "core/runtime/failure.h"
 
 /* ---- the context ---- */
@@ -22,6 +23,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   *context = sl__alloc(1, sizeof **context, "a context");
   if (!*context) return SL_NO_MEMORY;
   (*context)->seed = options->seed;
+  sl__flush_subnormals(); /* as workers do */
   return SL_OK;
 }
 

@@ -306,7 +306,7 @@ for arguments in "" "$x" "--bench" "--bench $x digit.pgm" "--nosuch $x digit.pgm
 done
 refused 1 "nosuch.json" nosuch.json digit.pgm
 echo '{"format": "starling model", ' >broken.json; refused 1 "damaged" broken.json digit.pgm
-sed 's/"version": 1/"version": 2/' "$x" >newer.json; refused 1 "version 2" newer.json digit.pgm
+sed 's/"version": 1/"version": 3/' "$x" >newer.json; refused 1 "version 3" newer.json digit.pgm
 sed 's/"x.safe/"nosuch.safe/' "$x" >apart.json; refused 1 "nosuch.safetensors" apart.json digit.pgm
 cp "$x" cut.json
 sed -i 's/"x.safe/"cut.safe/' cut.json
