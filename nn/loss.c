@@ -191,8 +191,8 @@ static enum sl_status check_parts(const struct sl_loss *loss) {
                         part->output);
     if (!(part->weight >= 0) || !isfinite(part->weight))
       return sl__fail(SL_BAD_ARGUMENT,
-                      "the loss's part '%.63s' has the weight %g; it must be above 0", part->output,
-                      (double)part->weight);
+                      "the loss's part '%.63s' has the weight %g; it must be above 0, or 0 for 1",
+                      part->output, (double)part->weight);
     if (part->loss.part_count)
       return sl__fail(SL_BAD_ARGUMENT, "the loss's part '%.63s' has parts; give it a kind",
                       part->output);

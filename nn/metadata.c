@@ -212,6 +212,8 @@ static void spread_normal(const struct sl_model *model, const struct sl_dataset_
     for (int f = 0; f < info->target_count; f++) {
       const struct sl_row_field *target = &info->targets[f];
       if (strcmp(target->name, output.name) != 0) continue;
+      /* the trainer refuses such an output, and says why */
+      if (!target->classes && !sl_shape_equal(&target->shape, &output.shape)) continue;
       for (int64_t k = 0; k < sl_shape_count(&output.shape); k++) {
         int64_t from = (target->first + k) / values;
         mean[output.first + k] = target->classes ? 0.0f : info->target_mean[from];
@@ -256,7 +258,9 @@ enum sl_status sl_model_note_data(struct sl_model *model, const struct sl_datase
                                  .columns = info->columns,
                                  .target_name_count = info->target_name_count,
                                  .target_names = info->target_names};
-  return info->target_count ? note_fields(model, info, &notes) : sl_model_note(model, &notes);
+  if (info->target_count && model->output_count) return note_fields(model, info, &notes);
+  if (info->target_count) notes.target_channels = 0; /* the trainer refuses such a model */
+  return sl_model_note(model, &notes);
 }
 
 /* ---- in JSON ---- */

@@ -56,6 +56,16 @@ static inline double sl__json_number(double value) {
   return strtod(text, NULL);
 }
 
+/* The members of both, of `more` where both have one. Takes more; NULL stays NULL. */
+static inline json_t *sl__json_join(json_t *all, json_t *more) {
+  if (all && (!more || json_object_update(all, more) != 0)) {
+    json_decref(all);
+    all = NULL;
+  }
+  json_decref(more);
+  return all;
+}
+
 /* A text of the user's may be no UTF-8, which JSON must be: such bytes become '?'. NULL becomes
  * null. */
 static inline json_t *sl__json_string(const char *text) {

@@ -62,7 +62,8 @@ struct sl_fit_result {
   bool common;           /**< a failure that all ranks have alike: one of them may tell it */
   int64_t step, epoch;   /**< steps made in all, earlier runs included, and complete epochs */
   int64_t steps, epochs; /**< that were to be made in all */
-  struct sl_fit_evaluation last, best; /**< best: by sl_fit_options.metric */
+  struct sl_fit_evaluation last, best; /**< best: by sl_fit_options.metric; of one from before
+                                          resume the outputs are not known */
   double seconds;                      /**< in steps of this call, without evaluations and pauses */
   double step_seconds; /**< mean time of a step, without the first ones of each epoch; 0: too few */
   int64_t samples;     /**< of this process, in this call */
@@ -145,7 +146,7 @@ struct sl_fit_options {
   /** After each step of this rank, as sl_trainer_step reports it; samples_per_s: over about the
    * last second. Not on servers of dist_async. */
   enum sl_status (*on_step)(void *user, const struct sl_report *report, double samples_per_s);
-  /** On the ranks that evaluate. is_best: it is better than all before by more than min_delta. */
+  /** On the ranks that evaluate. is_best: it is better than all before, by however little. */
   enum sl_status (*on_evaluation)(void *user, const struct sl_fit_evaluation *evaluation,
                                   bool is_best);
   /** On rank 0, after weights were written to `save` or `best`: further files belong beside them.

@@ -85,7 +85,9 @@ static const struct sl_field fields[] = {
 const struct sl__layer_kind sl__concatenate_kind = {
     .name = "concatenate",
     .about = "1 to 15 inputs, one after the other along an axis",
-    .keys = "axis: from 0, without the batch's; 0\n",
+    .keys =
+        "axis: from 0, without the batch's; 0\n"
+        "flat: all values one behind the other, of any shapes; false\n",
     .options_size = sizeof(struct sl_concatenate_options),
     .fields = fields,
     .infer = infer,

@@ -225,9 +225,15 @@ static const struct sl_field lstm_fields[] = {SL_FIELD(sl_lstm_options, INT64, f
                                               SL_FIELD(sl_lstm_options, BOOL, last),
                                               {0}};
 
+static const char keys[] =
+    "features: H; required\n"
+    "bidirectional: a second direction, from the last step; the output is [T, 2H]; false\n"
+    "reverse: the one direction goes from the last step to the first; false\n"
+    "last: the output is the last state alone, [H] or [2H]; false\n";
+
 const struct sl__layer_kind sl__lstm_kind = {.name = "lstm",
                                              .about = "LSTM over time: [T, I] -> [T, H]",
-                                             .keys = "features: H; required\n",
+                                             .keys = keys,
                                              .options_size = sizeof(struct sl_lstm_options),
                                              .fields = lstm_fields,
                                              .infer = infer,
@@ -245,7 +251,7 @@ static const struct sl_field gru_fields[] = {SL_FIELD(sl_gru_options, INT64, fea
 
 const struct sl__layer_kind sl__gru_kind = {.name = "gru",
                                             .about = "GRU over time: [T, I] -> [T, H]",
-                                            .keys = "features: H; required\n",
+                                            .keys = keys,
                                             .options_size = sizeof(struct sl_gru_options),
                                             .fields = gru_fields,
                                             .infer = infer,

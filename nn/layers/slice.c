@@ -89,7 +89,8 @@ const struct sl__layer_kind sl__slice_kind = {
     .keys =
         "axis: from 0, without the batch's; 0\n"
         "first: 0\n"
-        "count: up to the end\n",
+        "count: up to the end\n"
+        "shape: of the output; as it is\n",
     .options_size = sizeof(struct sl_slice_options),
     .fields = fields,
     .infer = infer,

@@ -120,16 +120,6 @@ static json_t *options_of(const struct sl__fit *fit, const char *text) {
   return text ? load_object(text) : own_options(fit);
 }
 
-/* Takes more; NULL stays NULL. */
-static json_t *joined(json_t *all, json_t *more) {
-  if (all && (!more || json_object_update(all, more) != 0)) {
-    json_decref(all);
-    all = NULL;
-  }
-  json_decref(more);
-  return all;
-}
-
 static const char *program_name(const struct sl__fit *fit) {
   return fit->options.program ? fit->options.program : program_invocation_short_name;
 }
@@ -153,7 +143,7 @@ json_t *sl__fit_describe(const struct sl__fit *fit) {
       "{s:o, s:o, s:s, s:s, s:o, s:o}", "options", options_of(fit, fit->options.options), "devices",
       describe_devices(context), "scheduler", sl_scheduler(context), "starpu",
       sl_starpu_version(context), "data", describe_data(fit), "model", describe_model(fit));
-  return joined(line, rest);
+  return sl__json_join(line, rest);
 }
 
 /* ---- what checkpoints note ---- */

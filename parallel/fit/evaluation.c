@@ -130,7 +130,8 @@ enum sl_status sl__fit_log_confusion(struct sl__fit *fit) {
   const struct sl_loader *validation = fit->options.validation;
   struct sl_evaluation *all;
   bool elsewhere = fit->distributed && !fit->in_step && fit->rank; /* rank 0 evaluates alone */
-  if (!fit->options.confusion || fit->stopped || elsewhere) return SL_OK;
+  bool interrupted = fit->stopped && !fit->gave_up;
+  if (!fit->options.confusion || interrupted || elsewhere) return SL_OK;
   enum sl_status status = sl_trainer_measure(fit->trainer, fit->options.validation, &all);
   if (status != SL_OK) return status;
   int error = sl__run_log_confusion(fit->log, sl_dataset_info(sl_loader_dataset(validation)),

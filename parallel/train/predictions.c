@@ -202,21 +202,18 @@ out:
   return status;
 }
 
-/* One matrix after the other, so that rank 0 needs one more at most. */
-static enum sl_status gather_pairs(struct sl__net *net, struct sl__predictions *p) {
+/* One matrix after the other, so that rank 0 needs one more at most: `other`. */
+static enum sl_status gather_pairs(struct sl__net *net, struct sl__predictions *p, int64_t *other) {
   size_t count = (size_t)(p->width * p->width);
   int rank = sl__net_rank(net);
   if (!p->pairs) return SL_OK;
   if (rank) return sl__net_send(net, 0, p->pairs, count * sizeof *p->pairs);
   enum sl_status status = SL_OK;
-  int64_t *other = sl__alloc(count, sizeof *other, "a confusion matrix");
-  if (!other) return SL_NO_MEMORY;
   for (int r = 1; r < sl__net_size(net); r++) {
     SL__TRY(sl__net_receive(net, r, other, count * sizeof *other));
     for (size_t i = 0; i < count; i++) p->pairs[i] += other[i];
   }
 out:
-  free(other);
   return status;
 }
 
@@ -242,20 +239,25 @@ static enum sl_status grow(struct sl__predictions *p, int64_t rows) {
 enum sl_status sl__predictions_gather(struct sl_context *context, struct sl__predictions *p) {
   struct sl__net *net = context->net;
   size_t row = (size_t)p->width * sizeof(float), targets = (size_t)p->target_width * sizeof(float);
-  int64_t total = 0;
+  int64_t total = 0, *other = NULL;
   int64_t *rows = sl__alloc((size_t)sl__net_size(net), sizeof *rows, "an evaluation over ranks");
   enum sl_status status = sl__net_sync_status(net, rows ? SL_OK : SL_NO_MEMORY, sl_error());
   SL__TRY(status);
   SL__TRY(gather_counts(net, p, rows));
   for (int r = 0; r < sl__net_size(net); r++) total += rows[r];
   if (!sl__net_rank(net) && total > p->most_rows) status = grow(p, total);
+  if (status == SL_OK && !sl__net_rank(net) && p->pairs) {
+    other = sl__alloc((size_t)(p->width * p->width), sizeof *other, "a confusion matrix");
+    if (!other) status = SL_NO_MEMORY;
+  }
   SL__TRY(sl__net_sync_status(net, status, sl_error()));
-  SL__TRY(gather_pairs(net, p));
+  SL__TRY(gather_pairs(net, p, other));
   if (p->outputs) SL__TRY(gather_rows(net, rows, row, p->outputs));
   if (p->targets) SL__TRY(gather_rows(net, rows, targets, p->targets));
   if (p->has_labels && p->scored) SL__TRY(gather_rows(net, rows, sizeof *p->scored, p->scored));
   if (!sl__net_rank(net)) p->rows = total;
 out:
+  free(other);
   free(rows);
   return status;
 }

@@ -51,9 +51,12 @@ static enum sl_status check_loss(struct sl_trainer *t, const struct sl_dataset_i
     return sl__fail(SL_BAD_SHAPE, "%s has targets %s, but the model's output is %s", info->name,
                     sl_shape_text(&info->target, have, sizeof have),
                     sl_shape_text(out, want, sizeof want));
-  if (t->is_async || sl__trainer_workers(t) == 1) return SL_OK;
-  if (has_class_weights(&t->loss))
+  int workers = sl__trainer_workers(t);
+  bool serves = t->ranks.size > workers * sl__members(&t->ranks); /* it does not see the labels */
+  if (t->is_async) return SL_OK;
+  if (has_class_weights(&t->loss) && (serves || workers > 1))
     return sl__fail(SL_UNSUPPORTED, "class weights are for one rank, or dist_async");
+  if (workers == 1) return SL_OK;
   if (info->missing)
     return sl__fail(SL_UNSUPPORTED,
                     "%s may have missing targets: these are for one rank, or dist_async",

@@ -286,7 +286,7 @@ static int most_pending(const struct sl_trainer *t, const struct sl_loader *load
 /* Sleeping and waking take longer than a short step: one wait for half of the pending steps. A
  * failure is reported with the step that it concerns. */
 static void await_half(struct sl_trainer *t, int most) {
-  float stats[4];
+  float stats[4 * SL_MAX_FIELDS];
   if (t->finished < t->awaited || most < 4) return;
   t->awaited = t->finished + most / 2;
   (void)!sl__tensor_read(t->pending[(t->awaited - 1) % t->in_flight].stats, stats);

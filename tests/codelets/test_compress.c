@@ -61,7 +61,7 @@ static void exchange(struct shard *s) {
 /* Random, with some values that are zero, of either sign, tiny, large or on the threshold. */
 static void fill_gradient(struct shard *s, uint64_t step) {
   const float special[] = {0.0f, -0.0f,     s->c.threshold, -s->c.threshold, nextafterf(0.5f, 0),
-                           3.5f, -1234.75f, 1e-42f,         -1e-20f,         6e-8f};
+                           3.5f, -1234.75f, 1e-37f,         -1e-20f,         6e-8f};
   double *v = random_values(s->n, 100 + step);
   for (int64_t i = 0; i < s->n; i++) {
     bool is_special = (uint64_t)i * 7 % 11 == step % 11;

@@ -67,6 +67,10 @@ int class_weights_open(struct session *session) {
   const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
   const char *option = session->cli.class_weights;
   if (!option) return EXIT_DONE;
+  if (session->loss.part_count)
+    return session_fail(session, EXIT_USAGE,
+                        "--class-weights: %s has several targets; the option is for one",
+                        info->name);
   if (!sl_loss_takes_labels(&session->loss))
     return session_fail(session, EXIT_USAGE, "--class-weights: %s has targets, not classes",
                         info->name);

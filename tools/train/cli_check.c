@@ -113,8 +113,10 @@ static const char *check_placement(const struct cli *cli) {
 /* It has the length of --steps, and leaves nothing behind. */
 static const char *check_search(struct cli *cli) {
   if (!cli->find_rate) return NULL;
-  if (cli->save || cli->checkpoint || cli->log)
-    return "--find-rate: trains nothing; leave out --save, --checkpoint and --log";
+  if (cli->save || cli->best || cli->checkpoint || cli->log || cli->trace || cli->patience)
+    return "--find-rate: trains nothing; leave out --save, --best, --checkpoint, --log, --trace "
+           "and "
+           "--patience";
   if (ranks_are_async(cli)) return "--find-rate: needs ranks in common steps; take dist_sync";
   if (cli->steps && cli->steps < 10)
     return option_problem("--find-rate: %lld steps are too few; take 10 or more, or none for 100",

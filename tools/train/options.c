@@ -28,21 +28,11 @@ static struct cli settings_of(const struct session *session) {
   return cli;
 }
 
-/* Takes more; NULL stays NULL. */
-static json_t *joined(json_t *all, json_t *more) {
-  if (all && (!more || json_object_update(all, more) != 0)) {
-    json_decref(all);
-    all = NULL;
-  }
-  json_decref(more);
-  return all;
-}
-
 /* The options that have all of the flags, by their names without the dashes; null: not given, or
  * the program's own default. NULL: no memory. */
 static json_t *options_json(const struct cli *settings, unsigned flags) {
   const struct option_set shared = cli_set(settings);
-  return joined(option_json(&settings->own, flags), option_json(&shared, flags));
+  return sl__json_join(option_json(&settings->own, flags), option_json(&shared, flags));
 }
 
 char *options_logged(const struct session *session) {
