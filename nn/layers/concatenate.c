@@ -67,7 +67,7 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
 
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const char *names[SL__MAX_INPUTS + 1] = {NULL};
-  char part[16];
+  char part[24];
   for (int i = 0; i < layer->input_count; i++) {
     names[i] = sl__onnx_input(w, i);
     if (!is_flat(layer) || layer->in[i].ndim == 1) continue;
