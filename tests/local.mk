@@ -154,6 +154,7 @@ fuzz_tools = \
 	tools/predict/preparation.c \
 	tools/predict/samples.c \
 	tools/predict/text_lines.c \
+	tools/report/confusion.c \
 	tools/report/facts.c \
 	tools/report/html.c \
 	tools/report/page.c \
