@@ -736,8 +736,9 @@ static enum sl_status cell_backward_data(struct trial *t, const int64_t *d, cons
   struct recurrent r = recurrent_of(d, c->gates);
   struct sl__tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], r.ways * c->width * d[3]));
   struct sl__tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
-  struct sl__tensor *dx =
-      added(t, t->type, r.x, products((double)(r.ways * c->gates * d[3]) + 1, r.size));
+  struct sums sums = products((double)(r.ways * c->gates * d[3]) + 1, r.size);
+  if (r.ways == 2) sums.steps = 2; /* the second direction adds to the first one's, rounded */
+  struct sl__tensor *dx = added(t, t->type, r.x, sums);
   if (t->status != SL_OK) return t->status;
   return c->backward_data(t->context, L, dgates, param, dx, (int)d[4]);
 }
