@@ -449,12 +449,14 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
                           const struct sl__update *update);
 int sl__update_states(const struct sl__op *op);
 
+enum { SL__MOST_PARTS = 8 }; /* parameters of a block */
+
 /* The parameters of a layer in a shard, which LAMB moves each by its own norm: elements
  * end[k - 1] .. end[k] - 1 are the k-th's, perhaps none. */
 struct sl__update_parts {
   int count;
-  int64_t end[SL_LAYER_PARAMETERS];
-  bool decays[SL_LAYER_PARAMETERS]; /* false: it has no weight decay */
+  int64_t end[SL__MOST_PARTS];
+  bool decays[SL__MOST_PARTS]; /* false: it has no weight decay */
 };
 
 /* LAMB's step (You et al., arXiv 1904.00962) on a shard, in two halves. The first, with the

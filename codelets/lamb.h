@@ -11,8 +11,8 @@ struct sl__lamb_args {
   int64_t count;
   int64_t param_first, gradient_first; /* the first element in its tensor */
   int32_t has_norm, parts;
-  int64_t end[SL_LAYER_PARAMETERS]; /* of each parameter's elements in the shard */
-  float decay[SL_LAYER_PARAMETERS];
+  int64_t end[SL__MOST_PARTS]; /* of each parameter's elements in the shard */
+  float decay[SL__MOST_PARTS];
   struct sl__update u;
 };
 

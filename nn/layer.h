@@ -8,9 +8,9 @@
 #include "core/runtime/tensor.h"
 
 #define SL__MAX_INPUTS                                                                             \
-  (SL__BF16_MASK_BITS - 1) /* a task may read all of them and write an output */
-#define SL__MAX_PARAMS 8   /* an LSTM's in both directions */
-#define SL__INPUT (-1)     /* number of the model's input among its layers */
+  (SL__BF16_MASK_BITS - 1)            /* a task may read all of them and write an output */
+#define SL__MAX_PARAMS SL__MOST_PARTS /* 8: an LSTM's in both directions */
+#define SL__INPUT (-1)                /* number of the model's input among its layers */
 
 /* One tensor of PyTorch's state dict; it lies at offset in the layer's flat block. */
 struct sl__param {

@@ -20,7 +20,7 @@ struct sl__shard {
   int rank;             /* of its owner; 0 if there is only one rank */
   int device;           /* of its owner: index into sl__owners.devices of that rank */
   float lr_factor, decay_factor;                 /* see sl_group_rate, sl_group_decay */
-  struct sl__decay_run run[SL_LAYER_PARAMETERS]; /* in their order; all of the shard */
+  struct sl__decay_run run[SL__MOST_PARTS]; /* in their order; all of the shard */
   int run_count;
   struct sl__update_parts parts; /* the layer's parameters in the shard */
   bool is_elsewhere;             /* other members of the group have the block: no messages here */
