@@ -1,15 +1,17 @@
 /* How fast loaders read: JSON lines, the parts of each ratio in turns.
  *
- *     bench_loader pictures [OPTIONS]  a folder of JPEGs: the loader alone, beside libjpeg-turbo
- * that decodes the same files on as many threads bench_loader train [OPTIONS]     ResNet-20 on that
- * folder, beside the same from memory bench_loader array [OPTIONS]     an .npy file that is not in
- * memory, beside read() of it
+ * "bench_loader pictures [OPTIONS]" reads a folder of JPEGs by the loader alone, beside
+ * libjpeg-turbo that decodes the same files on as many threads.
  *
- *   rate     pictures a second, or megabytes
- *   cpu_us   this process's processor time a picture (or megabyte), in microseconds
- *   ratio    the median over the rounds of rate over its peer's; cpu_ratio: of the peer's cpu_us
- * over cpu_us, which other programs disturb less foreign_cpu  share of the machine's time that
- * other programs took
+ * "bench_loader train [OPTIONS]" trains ResNet-20 on that folder, beside the same from memory.
+ *
+ * "bench_loader array [OPTIONS]" reads an .npy file that is not in memory, beside read() of it.
+ *
+ * - rate: pictures, or megabytes, a second
+ * - cpu_us: this process's processor time a picture (or megabyte), in microseconds
+ * - ratio: the median over the rounds of rate over its peer's
+ * - cpu_ratio: of the peer's cpu_us over cpu_us, which other programs disturb less
+ * - foreign_cpu: share of the machine's time that other programs took
  *
  * Files are made in --folder, and stay there for the next time. */
 #ifdef HAVE_CONFIG_H

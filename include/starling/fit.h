@@ -75,7 +75,7 @@ struct sl_fit_result {
 };
 
 /** All zero: 10 epochs without evaluation, files, output and signals. Paths are of rank 0's files;
- * other ranks write nothing but their own logs. Over ranks all must have the same options. */
+ * other ranks write their own logs only. Over ranks all must have the same options. */
 struct sl_fit_options {
   /** How long, counted from the trainer's first step (a trainer that has made steps goes on). Both
    * 0: 10 epochs; both given: the shorter one. */
@@ -91,9 +91,9 @@ struct sl_fit_options {
   /** After the run, the validation set's confusion matrix goes into the log, a line of its own
    * (doc/log.md). Of class labels, up to 1,024 classes; needs `validation` and `log`. */
   bool confusion;
-  /** Ends the run after so many evaluations in sequence whose metric was not better than the best
-   * one by more than min_delta; 0: never. A resumed run counts on. (Prechelt, Early stopping - but
-   * when? 1998.) */
+  /** Ends the run after this number of evaluations in sequence whose metric was not better than the
+   * best one by more than min_delta; 0: never. A resumed run counts on. (Prechelt, Early stopping -
+   * but when? 1998.) */
   int64_t patience;
   double min_delta;
 
@@ -172,7 +172,7 @@ SL_API enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train
                              const struct sl_fit_options *options, struct sl_fit_result *result);
 
 /** The checks of sl_fit that need no trainer: ranges, and whether the files can be written. For
- * programs that take minutes to open their data. It changes nothing but the folder of checkpoints:
+ * programs that take minutes to open their data. It changes the folder of checkpoints alone:
  * it makes it, and removes half-written files of a killed run. context NULL: rank 0. */
 SL_API enum sl_status sl_fit_check(const struct sl_context *context,
                                    const struct sl_fit_options *options);
