@@ -179,21 +179,6 @@ static enum sl_status check(struct sl_context *context, const char *name,
                   sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
 }
 
-static enum sl_status check_state(const char *name, const struct sl__tensor *state,
-                                  const struct sl__tensor *y, const struct sl__recurrent_args *a) {
-  char have[2][96], want[2][96];
-  int64_t width = sl__directions(a) * (int64_t)a->hidden;
-  const struct sl_shape states = SL_SHAPE(a->rows, width);
-  const struct sl_shape out =
-      a->time & SL__TIME_LAST ? SL_SHAPE(a->rows, width) : SL_SHAPE(a->rows, a->steps, width);
-  if (sl_shape_equal(&state->shape, &states) && sl_shape_equal(&y->shape, &out)) return SL_OK;
-  return sl__fail(SL_BAD_SHAPE, "%s: the state is %s and y %s; they must be %s and %s", name,
-                  sl_shape_text(&state->shape, have[0], sizeof *have),
-                  sl_shape_text(&y->shape, have[1], sizeof *have),
-                  sl_shape_text(&states, want[0], sizeof *want),
-                  sl_shape_text(&out, want[1], sizeof *want));
-}
-
 static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
   return 6.0 * sl__directions(a) * (double)a->rows * (double)a->steps * (double)a->hidden *
          (double)inputs;
@@ -207,7 +192,7 @@ enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__laun
   struct sl__tensor *scratch;
   enum sl_status status;
   SL__TRY(check(context, "gru_forward", x, saved, param, time, &a));
-  SL__TRY(check_state("gru_forward", state, y, &a));
+  SL__TRY(sl__recurrent_check_state("gru_forward", 1, state, y, &a));
   SL__TRY(sl__scratch(context, sl__recurrent_scratch(&a, 3, x->type == SL_BF16), &scratch));
   return sl__submit(context, &sl__op_gru_forward, l, 6,
                     (struct sl__tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
@@ -225,7 +210,7 @@ enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct s
       x = {.shape = SL_SHAPE(saved->shape.dim[0], saved->shape.dim[1], features)};
   enum sl_status status;
   SL__TRY(check(context, "gru_backward_gates", &x, saved, param, time, &a));
-  SL__TRY(check_state("gru_backward_gates", dstate, dy, &a));
+  SL__TRY(sl__recurrent_check_state("gru_backward_gates", 1, dstate, dy, &a));
   /* a GPU's: a step's gradients of r, z and q side by side, for one product */
   SL__TRY(sl__scratch(context, sizeof(float) * 3 * (size_t)a.rows * (size_t)a.hidden, &scratch));
   return sl__submit(context, &sl__op_gru_backward_gates, l, 5,

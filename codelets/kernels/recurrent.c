@@ -1,6 +1,8 @@
 #include "codelets/kernels/recurrent.h"
 
+#include "core/base/error.h"
 #include "core/base/simd.h"
+#include "core/runtime/tensor.h"
 
 /* In tiles that stay in the first-level cache. */
 SL__SIMD void sl__transpose(const float *from, int64_t rows, int64_t columns, float *to) {
@@ -23,4 +25,20 @@ SL__SIMD void sl__column_sums(const float *from, int64_t rows, int64_t width, in
       for (int64_t j = 0; j < count; j++) part[j] += from[n * width + at + j];
     for (int64_t j = 0; j < count; j++) sum[at + j] = (add ? sum[at + j] : 0) + part[j];
   }
+}
+
+enum sl_status sl__recurrent_check_state(const char *name, int states,
+                                         const struct sl__tensor *state, const struct sl__tensor *y,
+                                         const struct sl__recurrent_args *a) {
+  char have[2][96], want[2][96];
+  int64_t width = sl__directions(a) * (int64_t)a->hidden;
+  const struct sl_shape carried = SL_SHAPE(a->rows, states * width);
+  const struct sl_shape out =
+      a->time & SL__TIME_LAST ? SL_SHAPE(a->rows, width) : SL_SHAPE(a->rows, a->steps, width);
+  if (sl_shape_equal(&state->shape, &carried) && sl_shape_equal(&y->shape, &out)) return SL_OK;
+  return sl__fail(SL_BAD_SHAPE, "%s: the state is %s and y %s; they must be %s and %s", name,
+                  sl_shape_text(&state->shape, have[0], sizeof *have),
+                  sl_shape_text(&y->shape, have[1], sizeof *have),
+                  sl_shape_text(&carried, want[0], sizeof *want),
+                  sl_shape_text(&out, want[1], sizeof *want));
 }

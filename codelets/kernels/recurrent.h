@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <starling/base.h>
+
+struct sl__tensor;
+
 /* The order in which a layer goes over its time steps, and its output: a set of these. */
 enum sl__time {
   SL__TIME_FORWARD = 0,
@@ -48,6 +52,11 @@ static inline int64_t sl__recurrent_output(const struct sl__recurrent_args *a, i
 static inline int64_t sl__recurrent_params(const struct sl__recurrent_args *a, int64_t gates) {
   return gates * a->hidden * ((int64_t)a->in + a->hidden + 2);
 }
+
+/* The shapes of the carried state, of that many tensors in a row, and of y. */
+enum sl_status sl__recurrent_check_state(const char *name, int states,
+                                         const struct sl__tensor *state, const struct sl__tensor *y,
+                                         const struct sl__recurrent_args *a);
 
 /* Floats for the input's products [N, T, gates H] of all steps, for bf16's forward task on a GPU,
  * whose products must not be rounded. Returns 0 if that is too much memory; each step then computes
