@@ -245,11 +245,14 @@ static void nan_is_not_lost(void **state) {
  * each step would take ten times as long. */
 static void velocities_end_at_zero(void **state) {
   (void)state;
+  struct sl__launch on_cpu = plain; /* a GPU is as fast with such numbers, and keeps them */
+  if (on_cpu.place.where == STARPU_CUDA) skip();
+  on_cpu.place.where = STARPU_CPU;
   const struct sl__update u = {.lr = 0.1f, .momentum = 0.9f, .step = 1};
   struct sl__tensor *p = tensor(SL_SHAPE(2), NULL), *g = tensor(SL_SHAPE(2), NULL),
                     *v = tensor(SL_SHAPE(2), (double[]){1.2e-38, 1e-44});
   for (int step = 0; step < 3; step++)
-    OK(sl__update(context, &sl__op_sgd_momentum, &plain, p, &v, 1, &g, NULL, &u));
+    OK(sl__update(context, &sl__op_sgd_momentum, &on_cpu, p, &v, 1, &g, NULL, &u));
   double *got = take(v);
   assert_true(got[0] == 0 && got[1] == 0);
   free(got);

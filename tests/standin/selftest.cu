@@ -735,13 +735,12 @@ static void each_product(const Shape &a, int p, int q, Run run) {
               }
 }
 template <class Perf>
-static Perf choose(Perf *all, int count) {
+static const Perf *choose(const Perf *all, int count) {
   EXPECT(count > 1 && all[0].determinism == CUDNN_NON_DETERMINISTIC);
   for (int i = 0; i < count; i++)
     if (all[i].status == CUDNN_STATUS_SUCCESS && all[i].determinism == CUDNN_DETERMINISTIC)
-      return all[i];
-  EXPECT(!"a deterministic algorithm");
-  return all[0];
+      return &all[i];
+  return nullptr;
 }
 static void check_convolution(const Shape &a, bool half) {
   int p, q, n, k, count;
@@ -807,25 +806,36 @@ static void check_convolution(const Shape &a, bool half) {
   OK(cudnnGetConvolutionForwardAlgorithm_v7(handle, x_desc, w_desc, conv, y_desc, 8, &count,
                                             forward));
   auto f = choose(forward, count);
+  /* as in NVIDIA's table: no deterministic forward pass of bf16 with dilation */
+  EXPECT(!f == (half && a.dilation > 1));
   size_t bytes;
-  OK(cudnnGetConvolutionForwardWorkspaceSize(handle, x_desc, w_desc, conv, y_desc, f.algo, &bytes));
-  EXPECT(bytes == f.memory);
-  EXPECT(cudnnConvolutionForward(handle, &alpha, x_desc, x.device, w_desc, w.device, conv, f.algo,
-                                 workspace.device, f.memory - 1, &beta, y_desc,
-                                 y.device) == CUDNN_STATUS_BAD_PARAM);
-  OK(cudnnConvolutionForward(handle, &alpha, x_desc, x.device, w_desc, w.device, conv, f.algo,
-                             workspace.device, f.memory, &beta, y_desc, y.device));
   std::vector<double> sums(y.host.size());
-  each_product(a, p, q, [&](int i, int j, int o) { sums[o] += (double)in[0][i] * in[1][j]; });
-  compare(result(y), sums, in[2]);
+  if (f) {
+    OK(cudnnGetConvolutionForwardWorkspaceSize(handle, x_desc, w_desc, conv, y_desc, f->algo,
+                                               &bytes));
+    EXPECT(bytes == f->memory);
+    if (f->memory)
+      EXPECT(cudnnConvolutionForward(handle, &alpha, x_desc, x.device, w_desc, w.device, conv,
+                                     f->algo, workspace.device, f->memory - 1, &beta, y_desc,
+                                     y.device) == CUDNN_STATUS_BAD_PARAM);
+    OK(cudnnConvolutionForward(handle, &alpha, x_desc, x.device, w_desc, w.device, conv, f->algo,
+                               workspace.device, f->memory, &beta, y_desc, y.device));
+    each_product(a, p, q, [&](int i, int j, int o) { sums[o] += (double)in[0][i] * in[1][j]; });
+    compare(result(y), sums, in[2]);
+  } else {
+    EXPECT(cudnnConvolutionForward(handle, &alpha, x_desc, x.device, w_desc, w.device, conv,
+                                   CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+                                   workspace.device, 1 << 21, &beta, y_desc,
+                                   y.device) == CUDNN_STATUS_NOT_SUPPORTED);
+  }
 
   prepare();
   cudnnConvolutionBwdDataAlgoPerf_t data[8];
   OK(cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, w_desc, y_desc, conv, x_desc, 8, &count,
                                                  data));
   auto d = choose(data, count);
-  OK(cudnnConvolutionBackwardData(handle, &alpha, w_desc, w.device, y_desc, y.device, conv, d.algo,
-                                  workspace.device, d.memory, &beta, x_desc, x.device));
+  OK(cudnnConvolutionBackwardData(handle, &alpha, w_desc, w.device, y_desc, y.device, conv, d->algo,
+                                  workspace.device, d->memory, &beta, x_desc, x.device));
   sums.assign(x.host.size(), 0);
   each_product(a, p, q, [&](int i, int j, int o) { sums[i] += (double)in[2][o] * in[1][j]; });
   compare(result(x), sums, in[0]);
@@ -836,7 +846,7 @@ static void check_convolution(const Shape &a, bool half) {
                                                    filter));
   auto g = choose(filter, count);
   OK(cudnnConvolutionBackwardFilter(handle, &alpha, x_desc, x.device, y_desc, y.device, conv,
-                                    g.algo, workspace.device, g.memory, &beta, w_desc, w.device));
+                                    g->algo, workspace.device, g->memory, &beta, w_desc, w.device));
   sums.assign(w.host.size(), 0);
   each_product(a, p, q, [&](int i, int j, int o) { sums[j] += (double)in[0][i] * in[2][o]; });
   compare(result(w), sums, in[1]);
