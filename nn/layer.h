@@ -158,6 +158,7 @@ struct sl_model {
   char *frozen;                   /* the frozen layers as a list; NULL: all layers train */
   bool decays_weights_only;       /* see sl_decay_weights_only */
   struct sl_model_notes metadata; /* the model's copy */
+  enum sl_task output_task[SL_MAX_FIELDS]; /* of each output that has a name */
 };
 
 /* Is it a field of the model's input? These are the first layers. */

@@ -202,6 +202,38 @@ enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes
   return SL_OK;
 }
 
+enum sl_task sl_model_output_task(const struct sl_model *model, int i) {
+  SL__NEEDS_OR(SL_TASK_UNKNOWN, model);
+  return i >= 0 && i < model->output_count ? model->output_task[i] : SL_TASK_UNKNOWN;
+}
+
+enum sl_status sl_model_note_task(struct sl_model *model, int i, enum sl_task task) {
+  SL__NEEDS(model);
+  if (i < 0 || i >= model->output_count)
+    return sl__fail(SL_BAD_ARGUMENT, "a task for output %d, but the model names %d outputs", i,
+                    model->output_count);
+  if (task > SL_TASK_LABELS) return sl__fail(SL_BAD_ARGUMENT, "there is no task %d", (int)task);
+  model->output_task[i] = task;
+  return SL_OK;
+}
+
+static enum sl_task task_of(const struct sl_loss *loss) {
+  if (loss->part_count) return SL_TASK_UNKNOWN;
+  if (sl_loss_takes_labels(loss)) return SL_TASK_CLASSES;
+  return loss->kind == SL_LOSS_BCE ? SL_TASK_LABELS : SL_TASK_VALUES;
+}
+
+/* An output's task is that of its part of the loss; without a part it is not known. */
+static void note_tasks(struct sl_model *model, const struct sl_loss *loss) {
+  struct sl_row_field output;
+  for (int i = 0; sl_model_output_field(model, i, &output); i++) {
+    model->output_task[i] = task_of(loss);
+    for (int k = 0; k < loss->part_count; k++)
+      if (!strcmp(loss->parts[k].output, output.name))
+        model->output_task[i] = task_of(&loss->parts[k].loss);
+  }
+}
+
 /* Mean and deviation of each of the model's outputs, which has more than its target if that is a
  * class. Targets without names have outputs of their own shape. */
 static void spread_normal(const struct sl_model *model, const struct sl_dataset_info *info,
@@ -250,14 +282,12 @@ enum sl_status sl_model_note_data(struct sl_model *model, const struct sl_datase
                                  .target_deviation = info->target_deviation,
                                  .class_count = info->class_names ? info->classes : 0,
                                  .class_names = info->class_names,
-                                 .task = loss->part_count             ? SL_TASK_UNKNOWN
-                                         : sl_loss_takes_labels(loss) ? SL_TASK_CLASSES
-                                         : loss->kind == SL_LOSS_BCE  ? SL_TASK_LABELS
-                                                                      : SL_TASK_VALUES,
+                                 .task = task_of(loss),
                                  .column_count = info->column_count,
                                  .columns = info->columns,
                                  .target_name_count = info->target_name_count,
                                  .target_names = info->target_names};
+  note_tasks(model, loss);
   if (info->target_count && model->output_count) return note_fields(model, info, &notes);
   if (info->target_count) notes.target_channels = 0; /* the trainer refuses such a model */
   return sl_model_note(model, &notes);
@@ -300,6 +330,18 @@ static json_t *columns_of(const struct sl_model_notes *m) {
   return list;
 }
 
+/* What each output says, where that is known; NULL: of none. */
+static json_t *tasks_of(const struct sl_model *model) {
+  struct sl_row_field output;
+  json_t *tasks = NULL;
+  for (int i = 0; sl_model_output_field(model, i, &output); i++) {
+    if (!model->output_task[i]) continue;
+    if (!tasks) tasks = json_object();
+    sl__json_set(&tasks, output.name, json_string(task_names[model->output_task[i]]));
+  }
+  return tasks;
+}
+
 void sl__metadata_write(const struct sl_model *model, json_t **object) {
   const struct sl_model_notes *m = &model->metadata;
   if (m->channels) {
@@ -312,6 +354,8 @@ void sl__metadata_write(const struct sl_model *model, json_t **object) {
                  normal_of(m->target_channels, m->target_mean, m->target_deviation));
   if (m->class_count) sl__json_set(object, "classes", names_of(m->class_count, m->class_names));
   if (m->task) sl__json_set(object, "task", json_string(task_names[m->task]));
+  json_t *tasks = tasks_of(model);
+  if (tasks) sl__json_set(object, "tasks", tasks);
   if (m->column_count) sl__json_set(object, "columns", columns_of(m));
   if (m->target_name_count)
     sl__json_set(object, "target", names_of(m->target_name_count, m->target_names));
@@ -368,13 +412,34 @@ static enum sl_status read_names(const char *path, const json_t *object, const c
   return SL_OK;
 }
 
+static enum sl_task find_task(const json_t *value) {
+  const char *name = json_string_value(value);
+  for (int i = SL_TASK_CLASSES; name && i <= SL_TASK_LABELS; i++)
+    if (!strcmp(task_names[i], name)) return (enum sl_task)i;
+  return SL_TASK_UNKNOWN;
+}
+
 static enum sl_status read_task(const char *path, const json_t *object, enum sl_task *task) {
   const json_t *value = json_object_get(object, "task");
-  const char *name = json_string_value(value);
-  if (!value) return SL_OK;
-  for (int i = SL_TASK_CLASSES; name && i <= SL_TASK_LABELS; i++)
-    if (!strcmp(task_names[i], name)) *task = (enum sl_task)i;
-  return *task ? SL_OK : bad(path, "task", "must be classes, values or labels");
+  *task = find_task(value);
+  return *task || !value ? SL_OK : bad(path, "task", "must be classes, values or labels");
+}
+
+/* {"kind": "classes", "place": "values"}, by the outputs' names */
+static enum sl_status read_tasks(const char *path, const json_t *object, struct sl_model *model) {
+  json_t *tasks = json_object_get(object, "tasks");
+  struct sl_row_field output;
+  size_t found = 0;
+  for (int i = 0; sl_model_output_field(model, i, &output); i++) {
+    const json_t *value = json_object_get(tasks, output.name);
+    if (!value) continue;
+    found++;
+    model->output_task[i] = find_task(value);
+    if (!model->output_task[i])
+      return bad(path, "tasks", "must have classes, values or labels for each output");
+  }
+  if (!tasks || (json_is_object(tasks) && json_object_size(tasks) == found)) return SL_OK;
+  return bad(path, "tasks", "must be an object whose keys are the model's outputs");
 }
 
 /* "x1", or {"name": "kind", "texts": ["down", "up"], "missing": true} */
@@ -427,6 +492,7 @@ enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const
   SL__TRY(read_names(path, object, "target", &metadata.target_name_count, &target_names));
   metadata.target_names = target_names;
   SL__TRY(read_task(path, object, &metadata.task));
+  SL__TRY(read_tasks(path, object, model));
   SL__TRY(read_columns(path, object, &metadata, &columns));
   status = sl_model_note(model, &metadata);
   if (status == SL_BAD_ARGUMENT) {

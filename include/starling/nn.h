@@ -522,6 +522,15 @@ struct sl_loss;
 SL_API enum sl_status sl_model_note_data(struct sl_model *model, const struct sl_dataset *dataset,
                                          const struct sl_loss *loss);
 
+/** What output i of sl_outputs says: sl_model_note_data notes it of each output as its part of the
+ * loss says, and a saved model's file has it. SL_TASK_UNKNOWN: that is not known, or there is no
+ * such output. */
+SL_API enum sl_task sl_model_output_task(const struct sl_model *model, int i);
+
+/** Note what output i of sl_outputs says. \return SL_BAD_ARGUMENT for an output or a task that
+ * there is not. */
+SL_API enum sl_status sl_model_note_task(struct sl_model *model, int i, enum sl_task task);
+
 /** A model's metadata; it lives until the next sl_model_note, or as long as the model. */
 SL_API const struct sl_model_notes *sl_model_notes(const struct sl_model *model);
 

@@ -291,6 +291,33 @@ static void units_of_targets_are_kept(void **state) {
   check_round_trip(m);
 }
 
+/* What each output says, by its name; an output of which that is not known is left out. */
+static void tasks_of_outputs_are_kept(void **state) {
+  (void)state;
+  static const struct sl_row_field input = {.name = "x", .shape = {1, {3}}};
+  struct sl_model *m, *read;
+  OK(sl_model_new_fields(context, &input, 1, &m));
+  OK(sl_dense(m, "a", &(struct sl_dense_options){.layer.inputs = "x", .features = 2}));
+  OK(sl_dense(m, "b", &(struct sl_dense_options){.layer.inputs = "x", .features = 1}));
+  OK(sl_dense(m, "c", &(struct sl_dense_options){.layer.inputs = "x", .features = 1}));
+  FAILS(sl_model_note_task(m, 0, SL_TASK_LABELS), SL_BAD_ARGUMENT, "names 0 outputs");
+  OK(sl_outputs(m, "a,b,c"));
+  OK(sl_model_note_task(m, 0, SL_TASK_CLASSES));
+  OK(sl_model_note_task(m, 2, SL_TASK_LABELS));
+  FAILS(sl_model_note_task(m, 3, SL_TASK_LABELS), SL_BAD_ARGUMENT, "for output 3");
+  FAILS(sl_model_note_task(m, 0, (enum sl_task)9), SL_BAD_ARGUMENT, "no task 9");
+  char *text = text_of(m);
+  assert_non_null(strstr(text, "\"tasks\": {\"a\": \"classes\", \"c\": \"labels\"}"));
+  OK(sl_model_parse(context, "text", text, strlen(text), &read));
+  static const enum sl_task tasks[] = {SL_TASK_CLASSES, SL_TASK_UNKNOWN, SL_TASK_LABELS,
+                                       SL_TASK_UNKNOWN};
+  for (int i = 0; i < 4; i++) assert_int_equal(sl_model_output_task(read, i), tasks[i]);
+  assert_int_equal(sl_model_output_task(read, -1), SL_TASK_UNKNOWN);
+  free(text);
+  sl_model_free(read);
+  sl_model_free(m);
+}
+
 /* The columns of a training's table, the names of its targets and the task, too. */
 static void columns_are_kept(void **state) {
   (void)state;
@@ -569,6 +596,7 @@ int main(void) {
                                      cmocka_unit_test(notes_are_kept),
                                      cmocka_unit_test(units_of_targets_are_kept),
                                      cmocka_unit_test(columns_are_kept),
+                                     cmocka_unit_test(tasks_of_outputs_are_kept),
                                      cmocka_unit_test(inputs_may_be_left_out),
                                      cmocka_unit_test(classes_of_one_pixel_have_names),
                                      cmocka_unit_test(the_text_is_readable),

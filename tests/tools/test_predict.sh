@@ -162,6 +162,57 @@ predicted maps --normalize mnist maps.json digit.pgm
 check "an output of 10 x 1 x 1 is one of 10 classes, with names" \
   grep -q '"class": 0, "name": "zero", "probability": 0.1' "$work/maps.jsonl"
 
+# ---- several inputs and outputs by name ----
+# npy NAME SHAPE BYTES: an array of f4, its values as printf writes them
+npy() {
+  printf "\\223NUMPY\\001\\000v\\000%-117s\\n" \
+    "{'descr': '<f4', 'fortran_order': False, 'shape': $2, }" >"$1.npy"
+  # shellcheck disable=SC2059 # the values are escapes
+  printf "$3" >>"$1.npy"
+}
+one='\000\000\200\077' two='\000\000\000\100' zero='\000\000\000\000'
+mkdir fields
+npy fields/a '(2, 2)' "$one$two$zero$one"
+npy fields/b '(2,)' "$two$one"
+printf '{"format": "starling model", "version": 2, "weights": "two.safetensors",
+  "inputs": [{"name": "a", "shape": [2]}, {"name": "b", "shape": [1]}],
+  "outputs": ["kind", "place", "flags"], "targets": {"mean": [0, 0, 10, 20, 0, 0],
+  "deviation": [1, 1, 2, 3, 1, 1]},
+  "tasks": {"kind": "classes", "place": "values", "flags": "labels"}, "layers": [
+  {"name": "kind", "kind": "dense", "inputs": ["a"], "features": 2, "no_bias": true},
+  {"name": "join", "kind": "concatenate", "inputs": ["a", "b"]},
+  {"name": "place", "kind": "dense", "inputs": ["join"], "features": 2, "no_bias": true},
+  {"name": "flags", "kind": "dense", "inputs": ["b"], "features": 2, "no_bias": true}]}\n' \
+  >two.json
+weights='{"kind.weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, '
+weights=$weights'"place.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [16, 40]}, '
+weights=$weights'"flags.weight": {"dtype": "F32", "shape": [2, 1], "data_offsets": [40, 48]}}'
+{
+  printf '\000\001\000\000\000\000\000\000%-256s' "$weights"
+  # shellcheck disable=SC2059 # the values are escapes
+  printf "$one$zero$zero$one$one$zero$zero$zero$zero$one$one$zero"
+} >two.safetensors
+predicted two --top 1 two.json fields
+has "each output by its name: a class" '"kind": {"class": 1, "probability": 0.7310586, "top": [{"cl'
+has "values in their unit" '"place": {"values": [12.0, 26.0]}'
+has "and labels" '"flags": {"labels": [0], "probabilities": [0.8807971, 0.5]}}}'
+check "of both samples" grep -q '"index": 1, .*"place": {"values": \[10.0, 23.0\]}' "$work/out"
+predicted raw --logits --top 0 two.json fields
+has "an output's own logits" '"place": {"values": [12.0, 26.0], "logits": [1.0, 2.0]}'
+predicted values --task values two.json fields
+has "--task is of all outputs" '"kind": {"values": [1.0, 2.0]}, "place": {"values": [12.0, 26.0]}'
+refused 1 "output 'kind' [2] is no mask" --task mask two.json fields
+sed 's/"flags": "labels"/"flag": "labels"/' two.json >odd.json
+refused 1 "whose keys are the model's outputs" odd.json fields
+sed 's/"flags": "labels"/"flags": "label"/' two.json >odd.json
+refused 1 "must have classes, values or labels for each output" odd.json fields
+npy fields/b '(3,)' "$two$one$one"
+refused 1 "2 samples, but fields/b.npy has 3" two.json fields
+rm fields/b.npy
+refused 1 "b.npy" two.json fields
+npy fields/b '(2,)' "\\000\\000\\300\\177$one"
+refused 1 "value 2 of sample 0 is infinite or not a number" two.json fields
+
 # ---- CIFAR-10 ----
 mkdir "$work/c"
 check "pictures as CIFAR-10's files" "$files" cifar "$work/c" 40

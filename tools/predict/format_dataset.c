@@ -79,14 +79,25 @@ static int open_values(struct samples *s, const struct sl_dataset_info *info) {
 
 /* ---- pictures ---- */
 
-static int open_dataset(struct samples *s) {
+/* How the samples are read, for the model's inputs. Those with names are arrays of these names,
+ * whatever others there are. */
+static void choose_reading(const struct samples *s, struct sl_reader_options *options) {
   const struct sl_model_notes *notes = s->options->preparation.notes;
-  struct sl_reader_options options = {.seed = s->options->seed};
+  const struct sl_dataset_format *format = sl_dataset_detect(s->path);
+  options->seed = s->options->seed;
   if (is_inputs_only(s->path)) {
-    options.inputs_only = true;
-    options.column_count = notes->column_count;
-    options.columns = notes->columns;
+    options->inputs_only = true;
+    options->column_count = notes->column_count;
+    options->columns = notes->columns;
+  } else if (*s->options->inputs && format && !strcmp(format->name, "arrays")) {
+    options->inputs_only = true;
+    options->inputs = s->options->inputs;
   }
+}
+
+static int open_dataset(struct samples *s) {
+  struct sl_reader_options options = {0};
+  choose_reading(s, &options);
   enum sl_status status = sl_dataset_read(s->path, &options, s->options->train, &s->set);
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);

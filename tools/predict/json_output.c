@@ -110,55 +110,49 @@ static json_t *answer_of(const struct origin *origin) {
                    (json_int_t)origin->index);
 }
 
-static int print_image(struct printer *p, const struct request *request, int64_t i) {
-  const float *logits = request->outputs + i * p->classes;
-  const struct origin *origin = &request->origins[i];
+/* ---- one output ---- */
+
+/* An answer's keys, added to *object. Returns false if an output is not finite. */
+typedef bool add_answer(struct printer *p, const struct output *output, const float *logits,
+                        int64_t label, json_t **object);
+
+static bool add_class_answer(struct printer *p, const struct output *output, const float *logits,
+                             int64_t label, json_t **object) {
   int64_t top[MOST_TOP], best;
-  if (isnan(softmax(logits, p->classes, p->probabilities))) return not_finite(origin);
-  find_top(p->probabilities, p->classes, p->top, top);
-  find_top(p->probabilities, p->classes, 1, &best);
-  json_t *object = answer_of(origin);
-  add_class(p, &object, best);
-  sl__json_set(&object, "probability", json_real(p->probabilities[best]));
-  if (origin->label >= 0) sl__json_set(&object, "label", json_integer(origin->label));
-  if (p->top) sl__json_set(&object, "top", top_classes(p, top));
-  if (p->logits) sl__json_set(&object, "logits", logits_json(logits, p->classes));
-  p->samples++;
-  p->labelled += origin->label >= 0;
-  p->right += origin->label == best;
-  return print_object(object, DIGITS);
+  if (isnan(softmax(logits, output->count, p->probabilities))) return false;
+  find_top(p->probabilities, output->count, p->top, top);
+  find_top(p->probabilities, output->count, 1, &best);
+  add_class(p, object, best);
+  sl__json_set(object, "probability", json_real(p->probabilities[best]));
+  if (label >= 0) sl__json_set(object, "label", json_integer(label));
+  if (p->top) sl__json_set(object, "top", top_classes(p, top));
+  p->labelled += label >= 0;
+  p->right += label == best;
+  return true;
 }
 
 /* A regression's answers, in the unit of the training's targets. */
-static int print_values(struct printer *p, const struct request *request, int64_t i) {
-  const struct origin *origin = &request->origins[i];
+static bool add_values(struct printer *p, const struct output *output, const float *logits,
+                       int64_t label, json_t **object) {
   const struct sl_model_notes *notes = p->notes;
   json_t *values = json_array();
-  for (int64_t k = 0; k < p->classes; k++) {
-    int64_t c = notes->target_channels > 1 ? k / p->plane : 0;
-    double value = (double)request->outputs[i * p->classes + k];
+  bool finite = true;
+  (void)label;
+  for (int64_t k = 0; k < output->count; k++) {
+    int64_t c = notes->target_channels > 1 ? (output->first + k) / p->unit : 0;
+    double value = (double)logits[k];
     if (notes->target_channels)
       value = value * (double)notes->target_deviation[c] + (double)notes->target_mean[c];
-    if (!isfinite(value)) {
-      json_decref(values);
-      return not_finite(origin);
-    }
-    sl__json_append(&values, json_real(value));
+    finite &= isfinite(value) != 0;
+    sl__json_append(&values, json_real(finite ? value : 0));
   }
-  json_t *object = answer_of(origin);
-  sl__json_set(&object, "values", values);
-  if (p->logits)
-    sl__json_set(&object, "logits", logits_json(request->outputs + i * p->classes, p->classes));
-  p->samples++;
-  return print_object(object, DIGITS);
+  sl__json_set(object, "values", values);
+  return finite;
 }
 
-/* The logistic function of each output. Returns false if one is not finite. */
-static bool find_chances(const struct printer *p, const float *logits) {
-  for (int64_t k = 0; k < p->classes; k++) {
+static bool are_finite(const float *logits, int64_t count) {
+  for (int64_t k = 0; k < count; k++)
     if (!isfinite(logits[k])) return false;
-    p->probabilities[k] = 1 / (1 + exp(-(double)logits[k]));
-  }
   return true;
 }
 
@@ -170,77 +164,105 @@ static json_t *label_json(const struct printer *p, int64_t label) {
 }
 
 /* Of several labels, each of which may be right, those that are more likely right than wrong. */
-static int print_labels(struct printer *p, const struct request *request, int64_t i) {
-  const float *logits = request->outputs + i * p->classes;
-  json_t *labels = json_array(), *chances = json_array(), *object;
-  if (!find_chances(p, logits)) {
-    json_decref(labels);
-    json_decref(chances);
-    return not_finite(&request->origins[i]);
+static bool add_labels(struct printer *p, const struct output *output, const float *logits,
+                       int64_t none, json_t **object) {
+  json_t *labels = json_array(), *chances = json_array();
+  (void)none;
+  for (int64_t k = 0; k < output->count; k++) {
+    double chance = 1 / (1 + exp(-(double)logits[k]));
+    if (chance > 0.5) sl__json_append(&labels, label_json(p, k));
+    sl__json_append(&chances, json_real(isnan(chance) ? 0 : chance));
   }
-  for (int64_t k = 0; k < p->classes; k++) {
-    if (p->probabilities[k] > 0.5) sl__json_append(&labels, label_json(p, k));
-    sl__json_append(&chances, json_real(p->probabilities[k]));
-  }
-  object = answer_of(&request->origins[i]);
-  sl__json_set(&object, "labels", labels);
-  sl__json_set(&object, "probabilities", chances);
-  if (p->logits) sl__json_set(&object, "logits", logits_json(logits, p->classes));
-  p->samples++;
-  return print_object(object, DIGITS);
+  sl__json_set(object, "labels", labels);
+  sl__json_set(object, "probabilities", chances);
+  return are_finite(logits, output->count);
 }
 
 /* The number of the plane that is the likeliest at a pixel. */
-static int64_t likeliest_plane(const struct printer *p, const float *logits, int64_t pixel) {
+static int64_t likeliest_plane(const struct output *output, const float *logits, int64_t pixel) {
   int64_t best = 0;
-  for (int64_t k = 1; k < p->classes / p->plane; k++)
-    if (logits[k * p->plane + pixel] > logits[best * p->plane + pixel]) best = k;
+  for (int64_t k = 1; k < output->count / output->plane; k++)
+    if (logits[k * output->plane + pixel] > logits[best * output->plane + pixel]) best = k;
   return best;
 }
 
 /* A number for each pixel, in rows: 1 where a plane of labels is more likely right than wrong; of
  * classes (classes) the pixel's. */
-static json_t *mask_json(const struct printer *p, const float *logits, bool classes) {
+static json_t *mask_json(const struct output *output, const float *logits, bool classes) {
   json_t *rows = json_array(), *row = NULL;
-  for (int64_t pixel = 0; pixel < p->plane; pixel++) {
-    if (pixel % p->width == 0) row = json_array();
-    int64_t value = classes ? likeliest_plane(p, logits, pixel) : logits[pixel] > 0;
+  for (int64_t pixel = 0; pixel < output->plane; pixel++) {
+    if (pixel % output->width == 0) row = json_array();
+    int64_t value = classes ? likeliest_plane(output, logits, pixel) : logits[pixel] > 0;
     sl__json_append(&row, json_integer((json_int_t)value));
-    if (pixel % p->width == p->width - 1) sl__json_append(&rows, row);
+    if (pixel % output->width == output->width - 1) sl__json_append(&rows, row);
   }
   return rows;
 }
 
 /* One plane of labels has a mask, several have one each. */
-static int print_mask(struct printer *p, const struct request *request, int64_t i) {
-  const float *logits = request->outputs + i * p->classes;
-  int64_t planes = p->classes / p->plane;
-  bool classes = planes > 1 && p->notes->task != SL_TASK_LABELS;
-  for (int64_t k = 0; k < p->classes; k++)
-    if (!isfinite(logits[k])) return not_finite(&request->origins[i]);
-  json_t *object = answer_of(&request->origins[i]), *list = json_array();
-  if (classes || planes == 1) sl__json_set(&object, "mask", mask_json(p, logits, classes));
-  for (int64_t k = 0; k < planes && !classes && planes > 1; k++)
-    sl__json_append(&list, mask_json(p, logits + k * p->plane, false));
-  if (json_array_size(list))
-    sl__json_set(&object, "masks", list);
-  else
-    json_decref(list);
-  if (p->logits) sl__json_set(&object, "logits", logits_json(logits, p->classes));
+static bool add_mask(struct printer *p, const struct output *output, const float *logits,
+                     int64_t label, json_t **object) {
+  int64_t planes = output->count / output->plane;
+  bool classes = planes > 1 && !output->has_labels;
+  json_t *list;
+  (void)p, (void)label;
+  if (!are_finite(logits, output->count)) return false;
+  if (classes || planes == 1) {
+    sl__json_set(object, "mask", mask_json(output, logits, classes));
+    return true;
+  }
+  list = json_array();
+  for (int64_t k = 0; k < planes; k++)
+    sl__json_append(&list, mask_json(output, logits + k * output->plane, false));
+  sl__json_set(object, "masks", list);
+  return true;
+}
+
+/* ---- a sample ---- */
+
+static bool add_output(struct printer *p, const struct output *output, const float *row,
+                       int64_t label, json_t **object) {
+  static add_answer *const add[] = {[ANSWER_CLASS] = add_class_answer,
+                                    [ANSWER_VALUES] = add_values,
+                                    [ANSWER_LABELS] = add_labels,
+                                    [ANSWER_MASK] = add_mask};
+  const float *logits = row + output->first;
+  if (!add[output->answer](p, output, logits, label, object)) return false;
+  if (p->logits) sl__json_set(object, "logits", logits_json(logits, output->count));
+  return true;
+}
+
+/* Outputs by name, each an object with the keys of its answer. */
+static bool add_named(struct printer *p, const float *row, json_t **object) {
+  json_t *outputs = json_object();
+  bool finite = true;
+  for (int i = 0; i < p->output_count && finite; i++) {
+    json_t *answer = json_object();
+    finite = add_output(p, &p->outputs[i], row, -1, &answer);
+    sl__json_set(&outputs, p->outputs[i].name, answer);
+  }
+  sl__json_set(object, "outputs", outputs);
+  return finite;
+}
+
+static int print_sample(struct printer *p, const struct request *request, int64_t i) {
+  const struct origin *origin = &request->origins[i];
+  const float *row = request->outputs + i * p->classes;
+  json_t *object = answer_of(origin);
+  bool finite = p->outputs[0].name ? add_named(p, row, &object)
+                                   : add_output(p, &p->outputs[0], row, origin->label, &object);
+  if (!finite) {
+    json_decref(object);
+    return not_finite(origin);
+  }
   p->samples++;
   return print_object(object, DIGITS);
 }
 
 int print_images(void *printer, const struct request *request) {
-  struct printer *p = printer;
-  static int (*const print[])(struct printer *, const struct request *, int64_t) = {
-      [ANSWER_CLASS] = print_image,
-      [ANSWER_VALUES] = print_values,
-      [ANSWER_LABELS] = print_labels,
-      [ANSWER_MASK] = print_mask};
   int code = EXIT_DONE;
   for (int64_t i = 0; i < request->n && code == EXIT_DONE; i++)
-    code = print[p->answer](p, request, i);
+    code = print_sample(printer, request, i);
   return code;
 }
 

@@ -11,13 +11,22 @@ enum { MOST_TOP = 1000 };
 /* What is said of a model's outputs. */
 enum answer { ANSWER_CLASS, ANSWER_VALUES, ANSWER_LABELS, ANSWER_MASK };
 
-struct printer {
+/* An output of the model: a range of the row of outputs. */
+struct output {
+  const char *name; /* NULL: the model's only one */
   enum answer answer;
+  int64_t first, count; /* its values in the row */
+  int64_t plane, width; /* of a mask: values of a plane, and of a plane's rows */
+  bool has_labels;      /* a mask's planes are labels, not classes of which a pixel has one */
+};
+
+struct printer {
   const struct sl_model_notes *notes;
   const struct sl_vocabulary *vocabulary; /* of text; NULL: tokens are numbers */
-  int64_t classes;                        /* of other answers than a class: outputs */
-  int64_t plane; /* outputs that follow each other: with the same unit, of the same mask */
-  int64_t width; /* of a mask's rows */
+  int64_t classes;                        /* of text: words; else values of a sample's output */
+  int64_t unit; /* outputs that follow each other and were normalised alike */
+  struct output outputs[SL_MAX_FIELDS]; /* none of text */
+  int output_count;
   int top;
   bool logits;
   /* counts of the printed answers, for the summary */

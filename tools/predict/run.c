@@ -55,6 +55,14 @@ static int fill(struct filler *f, const struct image_options *options, const cha
   return code;
 }
 
+/* "state,speed" */
+static void list_inputs(const struct sl_model *model, char *text, size_t size) {
+  struct sl_row_field field;
+  size_t used = 0;
+  for (int i = 0; sl_model_input_field(model, i, &field); i++)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "," : "", field.name);
+}
+
 static int run_images(struct program *p, struct engine *engine, struct request_queue *queue) {
   int64_t most = p->engine.predictor.max_batch;
   struct filler f = {.engine = engine,
@@ -62,6 +70,7 @@ static int run_images(struct program *p, struct engine *engine, struct request_q
                      .most = most ? most : 64,
                      .values = sl_shape_count(&engine->input)};
   int code = EXIT_DONE;
+  list_inputs(engine->model, p->images.inputs, sizeof p->images.inputs);
   for (int i = 0; i < p->input_count && code == EXIT_DONE; i++)
     code = fill(&f, &p->images, p->inputs[i]);
   int last = send(&f); /* samples before a failure are answered */
@@ -107,13 +116,12 @@ static int64_t count_classes(const struct sl_shape *output) {
 
 const char *const task_names[] = {"model", "class", "values", "labels", "mask", NULL};
 
-/* What the outputs say: by --task, else as the model's file says. */
-static enum answer choose_answer(const struct program *p, const struct engine *engine) {
-  const struct sl_model_notes *notes = sl_model_notes(engine->model);
-  const struct sl_shape *output = sl_model_output(engine->model);
-  bool planes = output->ndim == 3 && output->dim[1] * output->dim[2] > 1;
+/* What an output says: by --task, else as the model's file says. */
+static enum answer choose_answer(const struct program *p, const struct sl_model_notes *notes,
+                                 enum sl_task task, const struct sl_shape *shape) {
+  bool planes = shape->ndim == 3 && shape->dim[1] * shape->dim[2] > 1;
   if (p->task) return (enum answer)(p->task - 1);
-  switch (notes->task) {
+  switch (task) {
     case SL_TASK_CLASSES: return ANSWER_CLASS;
     case SL_TASK_VALUES: return ANSWER_VALUES;
     case SL_TASK_LABELS: return planes ? ANSWER_MASK : ANSWER_LABELS;
@@ -122,19 +130,51 @@ static enum answer choose_answer(const struct program *p, const struct engine *e
   return notes->target_channels ? ANSWER_VALUES : ANSWER_CLASS;
 }
 
-static int check_output(const struct program *p, const struct engine *engine, enum answer answer) {
+static int add_output(const struct program *p, struct printer *printer, enum sl_task task,
+                      const struct sl_row_field *field) {
+  const struct sl_shape *shape = &field->shape;
+  struct output *output = &printer->outputs[printer->output_count++];
+  char text[96], name[80] = "";
+  *output = (struct output){.name = field->name,
+                            .answer = choose_answer(p, printer->notes, task, shape),
+                            .first = field->first,
+                            .count = sl_shape_count(shape),
+                            .plane = sl_shape_count(shape) / shape->dim[0],
+                            .width = shape->dim[shape->ndim - 1],
+                            .has_labels = task == SL_TASK_LABELS};
+  sl_shape_text(shape, text, sizeof text);
+  if (field->name) snprintf(name, sizeof name, "'%s' ", field->name);
+  if (output->answer == ANSWER_CLASS && count_classes(shape) != output->count)
+    return fail(EXIT_FAILED, "%s: its output %s%s is no list of classes; --task says what it is",
+                p->engine.model, name, text);
+  if (output->answer == ANSWER_MASK && shape->ndim != 3)
+    return fail(EXIT_FAILED, "%s: its output %s%s is no mask [C, H, W]", p->engine.model, name,
+                text);
+  return EXIT_DONE;
+}
+
+/* The model's outputs by name, or its only one. */
+static int list_outputs(const struct program *p, const struct engine *engine,
+                        struct printer *printer) {
+  const struct sl_shape *row = sl_model_output(engine->model);
+  struct sl_row_field field = {.shape = *row};
+  int code = EXIT_DONE;
+  printer->classes = sl_shape_count(row);
+  printer->unit = printer->classes / row->dim[0];
+  for (int i = 0; code == EXIT_DONE && sl_model_output_field(engine->model, i, &field); i++)
+    code = add_output(p, printer, sl_model_output_task(engine->model, i), &field);
+  return code == EXIT_DONE && !printer->output_count
+             ? add_output(p, printer, printer->notes->task, &field)
+             : code;
+}
+
+static int check_language(const struct program *p, const struct engine *engine) {
   char text[96];
   const struct sl_shape *output = sl_model_output(engine->model);
   sl_shape_text(output, text, sizeof text);
-  bool one = count_classes(output) == sl_shape_count(output);
   if (engine->tokens && (output->ndim != 2 || output->dim[1] != engine->words))
     return fail(EXIT_FAILED, "%s: its output %s is not a choice of %lld words for each token",
                 p->engine.model, text, (long long)engine->words);
-  if (!engine->tokens && !one && answer == ANSWER_CLASS)
-    return fail(EXIT_FAILED, "%s: its output %s is no list of classes; --task says what it is",
-                p->engine.model, text);
-  if (!engine->tokens && answer == ANSWER_MASK && output->ndim != 3)
-    return fail(EXIT_FAILED, "%s: its output %s is no mask [C, H, W]", p->engine.model, text);
   if (engine->tokens && p->task)
     return fail(EXIT_USAGE, "--task: %s is a language model", p->engine.model);
   bool text_wanted = p->images.format == FORMAT_TEXT || p->images.format == FORMAT_TOKENS;
@@ -183,21 +223,14 @@ static double now(void) {
 
 int answer(struct program *p, struct engine *engine) {
   struct sl_vocabulary *vocabulary = NULL;
-  const struct sl_shape *output = sl_model_output(engine->model);
   struct printer printer = {.notes = sl_model_notes(engine->model),
-                            .classes = engine->tokens ? engine->words : count_classes(output),
+                            .classes = engine->words,
                             .top = p->top,
                             .logits = p->logits};
-  if (!engine->tokens) printer.answer = choose_answer(p, engine);
-  if (printer.answer != ANSWER_CLASS) {
-    printer.classes = sl_shape_count(output);
-    printer.plane = printer.classes / output->dim[0];
-    printer.width = output->dim[output->ndim - 1];
-    printer.top = 0;
-  }
   struct request_queue *queue = NULL;
   double begun = now();
-  int code = check_output(p, engine, printer.answer);
+  int code = check_language(p, engine);
+  if (code == EXIT_DONE && !engine->tokens) code = list_outputs(p, engine, &printer);
   if (code == EXIT_DONE)
     code =
         engine->tokens ? open_vocabulary(p, engine, &vocabulary) : choose_normalization(p, engine);

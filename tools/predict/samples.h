@@ -17,9 +17,10 @@ enum format {
 struct image_options {
   struct preparation preparation;
   enum format format;
-  const char *labels; /* an IDX file; NULL: beside the images */
-  uint64_t seed;      /* of generated digits */
-  bool train;         /* training sets of folders and digits */
+  const char *labels;              /* an IDX file; NULL: beside the images */
+  char inputs[64 * SL_MAX_FIELDS]; /* names of the model's inputs, "" if it has none */
+  uint64_t seed;                   /* of generated digits */
+  bool train;                      /* training sets of folders and digits */
 };
 
 /* The origin of a sample. */
