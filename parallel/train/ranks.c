@@ -3,6 +3,7 @@
  * rank 0 also collects the weights of the others. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/text.h"
 #include "parallel/train/ranks.h"
@@ -135,6 +136,28 @@ enum sl_status sl__trainer_share_buffers(struct sl_trainer *t) {
                          sl__grid_member(&t->grid, i), true, copy));
 out:
   free(copy);
+  return status;
+}
+
+/* The members of a worker have the same batch: the first one's numbers count. */
+static void add_workers(const struct sl__ranks *ranks, const double *all, double *sum) {
+  int members = sl__members(ranks);
+  memset(sum, 0, SL_MAX_FIELDS * sizeof *sum);
+  for (int w = 0; w < ranks->workers; w++)
+    for (int i = 0; i < SL_MAX_FIELDS; i++) sum[i] += all[w * members * SL_MAX_FIELDS + i];
+}
+
+enum sl_status sl__trainer_sum(const struct sl_trainer *t, double numbers[SL_MAX_FIELDS]) {
+  struct sl__net *net = t->model->context->net;
+  size_t bytes = SL_MAX_FIELDS * sizeof *numbers;
+  enum sl_status status;
+  double *all = sl__alloc((size_t)t->ranks.size, bytes, "numbers of all ranks");
+  if (!all) return SL_NO_MEMORY; /* which the caller announces */
+  SL__TRY(sl__net_gather(net, numbers, bytes, all));
+  if (!t->ranks.rank) add_workers(&t->ranks, all, numbers);
+  status = sl__net_broadcast(net, numbers, bytes);
+out:
+  free(all);
   return status;
 }
 

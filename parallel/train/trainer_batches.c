@@ -24,14 +24,7 @@ static enum sl_status check_inputs(const struct sl_trainer *t, const struct sl_d
   return SL_OK;
 }
 
-static bool has_class_weights(const struct sl__loss *loss) {
-  bool has = false;
-  for (int i = 0; i < sl__loss_terms(loss); i++) has |= sl__loss_of_part(loss, i)->weights != NULL;
-  return has;
-}
-
-/* Does the loss take what the data have? Over ranks in common steps, each rank must know the terms
- * of all. */
+/* Does the loss take what the data have? */
 static enum sl_status check_loss(struct sl_trainer *t, const struct sl_dataset_info *info) {
   const struct sl_shape *out = sl_model_output(t->model);
   const char *name = t->loss.row->name;
@@ -51,16 +44,6 @@ static enum sl_status check_loss(struct sl_trainer *t, const struct sl_dataset_i
     return sl__fail(SL_BAD_SHAPE, "%s has targets %s, but the model's output is %s", info->name,
                     sl_shape_text(&info->target, have, sizeof have),
                     sl_shape_text(out, want, sizeof want));
-  int workers = sl__trainer_workers(t);
-  bool serves = t->ranks.size > workers * sl__members(&t->ranks); /* it does not see the labels */
-  if (t->is_async) return SL_OK;
-  if (has_class_weights(&t->loss) && (serves || workers > 1))
-    return sl__fail(SL_UNSUPPORTED, "class weights are for one rank, or dist_async");
-  if (workers == 1) return SL_OK;
-  if (info->missing)
-    return sl__fail(SL_UNSUPPORTED,
-                    "%s may have missing targets: these are for one rank, or dist_async",
-                    info->name);
   return SL_OK;
 }
 

@@ -100,19 +100,47 @@ out:
   return status;
 }
 
+/* Do the samples' classes or missing targets decide about the divisor of a mean? Over ranks with
+ * common steps it is the sum of all then, which no rank knows alone. */
+static bool counts_together(const struct sl_trainer *t, const struct sl_dataset_info *info) {
+  bool differs = info->missing;
+  for (int i = 0; i < sl__loss_terms(&t->loss); i++)
+    differs |= sl__loss_of_part(&t->loss, i)->weights != NULL;
+  return differs && t->ranks.size > 1 && !t->is_async;
+}
+
+/* The divisors of the loss's means, and what its gradients are multiplied by. batch NULL: this rank
+ * is no worker. */
+static enum sl_status scale_loss(const struct sl_trainer *t, const struct sl_batch *batch,
+                                 const struct sl_dataset_info *info, struct sl__pending_step *p,
+                                 float scale[SL_MAX_FIELDS]) {
+  double terms[SL_MAX_FIELDS] = {0};
+  bool together = counts_together(t, info);
+  if (batch) sl__loss_divisors(&t->loss, batch, info, !t->is_async && !together, terms);
+  enum sl_status status = together ? sl__trainer_sum(t, terms) : SL_OK;
+  for (int i = 0; i < sl__loss_terms(&t->loss); i++) {
+    float weight = t->loss.part_count ? t->loss.parts[i].weight : 1.0f;
+    p->divisor[i] = sl__loss_of_part(&t->loss, i)->weights ? terms[i] : 0;
+    scale[i] = terms[i] > 0 ? weight / (float)terms[i] : 0; /* no valid samples change nothing */
+  }
+  return status;
+}
+
 /* A rank that is no worker reads no batch, but counts it. */
 static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *loader,
                                     struct sl__pending_step *p, bool training) {
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   int64_t length = sl_loader_length(loader);
+  float scale[SL_MAX_FIELDS];
   p->inputs = NULL;
-  memset(p->divisor, 0, sizeof p->divisor);
   p->share = 0; /* the other ranks know it */
   p->report = begin_report(t);
   p->report.epoch = t->next_batch.epoch;
   p->report.last = t->next_batch.index + 1 == length;
-  enum sl_status status = SL_OK;
+  enum sl_status status = sl__loss_fit(&t->loss, info);
+  if (status == SL_OK) status = scale_loss(t, NULL, info, p, scale);
   float flags[SL__ASKS];
-  if (!t->is_async)
+  if (status == SL_OK && !t->is_async)
     status = sl__step_stats_submit(t->step_stats, &(struct sl__launch){0}, 0, NULL, ask(t, flags),
                                    p->stats, p->flags);
   if (status != SL_OK || !training) return status;
@@ -136,19 +164,6 @@ enum sl_status sl__trainer_submit_step(struct sl_trainer *t, struct sl__plan *pl
                                        const struct sl__step *step, struct sl__pending_step *p) {
   enum sl_status status = sl__plan_submit(plan, step);
   return status == SL_OK ? sl__trainer_end_step(t, plan, step, p) : status;
-}
-
-/* The divisors of the loss's means, and what its gradients are multiplied by. */
-static void scale_loss(const struct sl_trainer *t, const struct sl_batch *batch,
-                       const struct sl_dataset_info *info, struct sl__pending_step *p,
-                       float scale[SL_MAX_FIELDS]) {
-  double terms[SL_MAX_FIELDS];
-  sl__loss_divisors(&t->loss, batch, info, !t->is_async, terms);
-  for (int i = 0; i < sl__loss_terms(&t->loss); i++) {
-    float weight = t->loss.part_count ? t->loss.parts[i].weight : 1.0f;
-    p->divisor[i] = sl__loss_of_part(&t->loss, i)->weights ? terms[i] : 0;
-    scale[i] = terms[i] > 0 ? weight / (float)terms[i] : 0; /* no valid samples change nothing */
-  }
 }
 
 static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *loader,
@@ -180,7 +195,7 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .labels = p->inputs->labels[batch.slot],
                           .grads = t->shards->grads,
                           .rows = t->shards->rows};
-  scale_loss(t, &batch, info, p, step.scale);
+  SL__TRY(scale_loss(t, &batch, info, p, step.scale));
   sl__batch_tensors_prefetch(p->inputs, batch.slot, &t->grid, plan->input_reader);
   bool captures = t->captures && !t->predictions;
   SL__TRY((captures ? sl__captured_step_submit : sl__trainer_submit_step)(t, plan, &step, p));

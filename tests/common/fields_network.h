@@ -37,6 +37,7 @@ static const struct sl_row_field f_input_fields[] = {{.name = "state", .shape = 
 static const struct sl_row_field f_target_fields[] = {
     {.name = "place", .shape = {1, {F_PLACE}}},
     {.name = "kind", .shape = {1, {1}}, .classes = F_KINDS}};
+static float f_kind_weights[F_KINDS] = {1, 1, 1}; /* class weights */
 static const char *const f_parameters[] = {"ha.weight",    "ha.bias",     "hb.weight",
                                            "hb.bias",      "kind.weight", "kind.bias",
                                            "place.weight", "place.bias"};
@@ -141,8 +142,9 @@ static inline double f_mean(const double *w, int64_t first, int64_t count, doubl
     f_forward(w, n, y);
     for (int c = 0; c < F_KINDS; c++) total += exp(y[c]);
     if (!isnan(t[F_PLACE])) {
-      sum[0] += log(total) - y[(int)t[F_PLACE]];
-      terms[0] += 1;
+      double weight = (double)f_kind_weights[(int)t[F_PLACE]];
+      sum[0] += weight * (log(total) - y[(int)t[F_PLACE]]);
+      terms[0] += weight;
     }
     for (int i = 0; i < F_PLACE; i++) {
       double d = y[F_KINDS + i] - (double)t[i];

@@ -224,19 +224,24 @@ static void check_losses(void) {
 /* ---- several outputs ---- */
 
 /* The last batch of an epoch has two samples: some ranks have none. */
-static void check_fields_with(const struct sl_trainer_options *plan) {
-  struct sl_dataset *set = f_set(false);
+/* weighted: the classes have weights; missing: some targets are missing, unlike on other ranks. */
+static void check_fields_with(const struct sl_trainer_options *plan, bool missing, bool weighted) {
+  struct sl_dataset *set = f_set(missing);
   struct sl_model *model = f_model(context);
   struct sl_loss_part parts[SL_MAX_FIELDS];
   struct sl_trainer_options options = *plan;
   struct training t = {.model = model};
   double losses[F_STEPS] = {0}, start[F_WEIGHTS], end_weights[F_WEIGHTS], apart = 0, moved = 0;
   double loss, accuracy, means[2];
+  int workers = ranks - options.servers;
   options.loss = f_loss(parts);
-  TRY(sl_loader_new(
-      set,
-      &(struct sl_loader_options){.batch = F_BATCH / ranks, .num_parts = ranks, .part_index = rank},
-      &t.loader));
+  for (int c = 0; c < F_KINDS; c++) f_kind_weights[c] = weighted ? 0.5f + (float)c : 1;
+  if (weighted) parts[1].loss.class_weights = f_kind_weights, parts[1].loss.class_count = F_KINDS;
+  TRY(sl_loader_new(set,
+                    &(struct sl_loader_options){.batch = F_BATCH / workers,
+                                                .num_parts = workers,
+                                                .part_index = rank < workers ? rank : 0},
+                    &t.loader));
   TRY(sl_trainer_new(model, &(struct sl_optimizer){.lr = (float)F_LR}, NULL, &options, &t.trainer));
   f_read(model, start);
   take_steps(&t, F_STEPS, losses);
@@ -248,16 +253,28 @@ static void check_fields_with(const struct sl_trainer_options *plan) {
   for (int i = 0; i < F_WEIGHTS; i++) moved = fmax(moved, fabs(start[i] - end_weights[i]));
   apart = fmax(apart, fabs(f_mean(start, 0, F_COUNT, means) - loss));
   check(apart <= 1e-5 && moved <= 2e-5,
-        "two outputs, %d ranks, %d x %d slices: losses within %.1e, weights within %.1e", ranks,
-        options.replicas, options.microbatches ? options.microbatches : 1, apart, moved);
+        "two outputs%s%s, %d ranks, %d servers, %d x %d slices: losses within %.1e, weights within "
+        "%.1e",
+        missing ? ", missing targets" : "", weighted ? ", class weights" : "", ranks,
+        options.servers, options.replicas, options.microbatches ? options.microbatches : 1, apart,
+        moved);
   end(&t);
   sl_dataset_free(set);
 }
 
 static void check_fields(void) {
-  check_fields_with(&(struct sl_trainer_options){.replicas = 1, .kvstore = SL_KVSTORE_DIST_SYNC});
-  check_fields_with(&(struct sl_trainer_options){
-      .replicas = 2, .microbatches = 2, .kvstore = SL_KVSTORE_DIST_SYNC_DEVICE});
+  const struct sl_trainer_options plain = {.replicas = 1, .kvstore = SL_KVSTORE_DIST_SYNC},
+                                  sliced = {.replicas = 2,
+                                            .microbatches = 2,
+                                            .kvstore = SL_KVSTORE_DIST_SYNC_DEVICE},
+                                  served = {
+                                      .replicas = 1, .servers = 1, .kvstore = SL_KVSTORE_DIST_SYNC};
+  for (int missing = 0; missing < 2; missing++)
+    for (int weighted = 0; weighted < 2; weighted++) {
+      check_fields_with(&plain, missing, weighted);
+      check_fields_with(&sliced, missing, weighted);
+      check_fields_with(&served, missing, weighted);
+    }
 }
 
 /* ---- searches for a rate ---- */

@@ -27,8 +27,8 @@ over() {
 }
 over 2 24 losses
 over 3 19 losses
-over 2 2 fields
-over 3 2 fields
+over 2 12 fields
+over 3 12 fields
 over 2 7 gradients
 over 3 7 gradients
 over 2 3 statistics
