@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/numbers.h"
 
 static enum sl_status submit_cross_entropy(struct sl_context *context,
@@ -97,14 +98,28 @@ enum sl_status sl_loss_parse(const char *text, struct sl_loss *loss) {
                   list_names(list, sizeof list));
 }
 
-/* "OUTPUT=LOSS[*WEIGHT]" */
+/* "OUTPUT[:TARGET]", `length` characters */
+static bool parse_names(const char *text, size_t length, struct sl_loss_part *part) {
+  const char *colon = memchr(text, ':', length);
+  size_t output = colon ? (size_t)(colon - text) : length;
+  size_t target = colon ? length - output - 1 : 0;
+  if (!output || output >= sizeof part->output || target >= sizeof part->target) return false;
+  if (colon && (!target || memchr(colon + 1, ':', target))) return false;
+  memcpy(part->output, text, output);
+  if (colon) memcpy(part->target, colon + 1, target);
+  return true;
+}
+
+/* "OUTPUT[:TARGET]=LOSS[*WEIGHT]" */
 static enum sl_status parse_part(char *text, struct sl_loss_part *part) {
   char *equals = strchr(text, '='), *times = strchr(text, '*');
   double weight = 1;
   *part = (struct sl_loss_part){.weight = 1};
-  if (!equals || equals == text || (size_t)(equals - text) >= sizeof part->output)
+  if (!equals || !parse_names(text, (size_t)(equals - text), part))
     return sl__fail(SL_BAD_ARGUMENT,
-                    "the loss's part '%s' is no OUTPUT=LOSS[*WEIGHT], such as mask=bce*0.5", text);
+                    "the loss's part '%s' is no OUTPUT[:TARGET]=LOSS[*WEIGHT], such as "
+                    "mask=bce*0.5",
+                    text);
   if (times) {
     *times = 0;
     if (!sl__parse_real(times + 1, 0, FLT_MAX, &weight) || !((float)weight > 0))
@@ -113,7 +128,6 @@ static enum sl_status parse_part(char *text, struct sl_loss_part *part) {
                       "above 0",
                       text, times + 1);
   }
-  snprintf(part->output, sizeof part->output, "%.*s", (int)(equals - text), text);
   part->weight = (float)weight;
   return sl_loss_parse(equals + 1, &part->loss);
 }
@@ -193,6 +207,9 @@ static enum sl_status check_parts(const struct sl_loss *loss) {
       return sl__fail(SL_BAD_ARGUMENT,
                       "the loss's part '%.63s' has the weight %g; it must be above 0, or 0 for 1",
                       part->output, (double)part->weight);
+    if (!memchr(part->target, 0, sizeof part->target))
+      return sl__fail(SL_BAD_ARGUMENT, "the loss's part '%.63s': its target's name does not end",
+                      part->output);
     if (part->loss.part_count)
       return sl__fail(SL_BAD_ARGUMENT, "the loss's part '%.63s' has parts; give it a kind",
                       part->output);
@@ -297,6 +314,8 @@ static enum sl_status begin_parts(const struct sl_model *model, const struct sl_
     part->weight = from->weight > 0 ? from->weight : 1;
     part->output = i;
     part->field = field;
+    snprintf(part->target_name, sizeof part->target_name, "%s",
+             *from->target ? from->target : field.name);
     SL__TRY(begin(model->context, &from->loss, last_axis(&field.shape), &part->loss));
   }
   return SL_OK;
@@ -348,10 +367,10 @@ static enum sl_status check_target(const struct sl__loss_part *part, const char 
 static enum sl_status fit_part(struct sl__loss_part *part, const struct sl_dataset_info *info) {
   const struct sl_row_field *target = NULL;
   for (int i = 0; i < info->target_count; i++)
-    if (!strcmp(info->targets[i].name, part->field.name)) target = &info->targets[i];
+    if (!strcmp(info->targets[i].name, part->target_name)) target = &info->targets[i];
   if (!target)
     return sl__fail(SL_BAD_ARGUMENT, "%s: has no target '%s', which the loss needs; %s%s",
-                    info->name, part->field.name,
+                    info->name, part->target_name,
                     info->target_count ? "the first one is " : "its targets have no names",
                     info->target_count ? info->targets[0].name : "");
   enum sl_status status = check_target(part, info->name, target);
@@ -389,6 +408,11 @@ static size_t print_loss(const struct sl__loss *loss, char *text, size_t size) {
   if (row->parameter && *parameter_of(row, &settings) != 0)
     used +=
         (size_t)snprintf(text + used, size - used, ":%g", (double)*parameter_of(row, &settings));
+  if (loss->weights)
+    used += (size_t)snprintf(
+        text + used, size - used, " with class weights %016llx",
+        (unsigned long long)sl__fnv1a(loss->weights,
+                                      (size_t)loss->settings.class_count * sizeof *loss->weights));
   return used;
 }
 
@@ -396,11 +420,11 @@ const char *sl__loss_text(const struct sl__loss *loss, char text[SL__LOSS_TEXT])
   size_t used = 0;
   locale_t before = sl__locale_begin();
   if (!loss->part_count) print_loss(loss, text, SL__LOSS_TEXT);
-  /* a part takes less than 160 characters */
+  /* a part takes less than 250 characters */
   for (int i = 0; i < loss->part_count; i++) {
     const struct sl__loss_part *part = &loss->parts[i];
-    used += (size_t)snprintf(text + used, SL__LOSS_TEXT - used, "%s%s=", i ? "," : "",
-                             part->field.name);
+    used += (size_t)snprintf(text + used, SL__LOSS_TEXT - used, "%s%s:%s=", i ? "," : "",
+                             part->field.name, part->target_name);
     used += print_loss(&part->loss, text + used, SL__LOSS_TEXT - used);
     used += (size_t)snprintf(text + used, SL__LOSS_TEXT - used, "*%g", (double)part->weight);
   }

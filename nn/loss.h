@@ -43,6 +43,7 @@ struct sl__loss_part {
   float weight;
   int output; /* its number among the model's outputs */
   struct sl_row_field field;
+  char target_name[sizeof((struct sl_loss_part *)0)->target];
   struct sl_shape target; /* ndim 0: sl__loss_fit was not called yet */
   int64_t target_first;
   int64_t rows; /* of a sample that count one by one: labels, values or rows of the target */
@@ -69,7 +70,7 @@ static inline const struct sl__loss *sl__loss_of_part(const struct sl__loss *los
 bool sl__loss_takes_labels(const struct sl__loss *loss);
 
 /* All settings as text; ranks compare their texts. Returns text. */
-#define SL__LOSS_TEXT 2560
+#define SL__LOSS_TEXT 4096
 const char *sl__loss_text(const struct sl__loss *loss, char text[SL__LOSS_TEXT]);
 
 /* The divisor of a batch's mean, of each part of the loss: number of its terms, or their weight.

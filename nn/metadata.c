@@ -234,16 +234,24 @@ static void note_tasks(struct sl_model *model, const struct sl_loss *loss) {
   }
 }
 
+/* The name of the output's target. */
+static const char *target_for(const struct sl_loss *loss, const char *output) {
+  for (int k = 0; k < loss->part_count; k++)
+    if (!strcmp(loss->parts[k].output, output) && *loss->parts[k].target)
+      return loss->parts[k].target;
+  return output;
+}
+
 /* Mean and deviation of each of the model's outputs, which has more than its target if that is a
  * class. Targets without names have outputs of their own shape. */
 static void spread_normal(const struct sl_model *model, const struct sl_dataset_info *info,
-                          float *mean, float *deviation) {
+                          const struct sl_loss *loss, float *mean, float *deviation) {
   int64_t values = sl_shape_count(&info->target) / info->target_channels;
   struct sl_row_field output;
   for (int i = 0; sl_model_output_field(model, i, &output); i++)
     for (int f = 0; f < info->target_count; f++) {
       const struct sl_row_field *target = &info->targets[f];
-      if (strcmp(target->name, output.name) != 0) continue;
+      if (strcmp(target->name, target_for(loss, output.name)) != 0) continue;
       /* the trainer refuses such an output, and says why */
       if (!target->classes && !sl_shape_equal(&target->shape, &output.shape)) continue;
       for (int64_t k = 0; k < sl_shape_count(&output.shape); k++) {
@@ -255,12 +263,12 @@ static void spread_normal(const struct sl_model *model, const struct sl_dataset_
 }
 
 static enum sl_status note_fields(struct sl_model *model, const struct sl_dataset_info *info,
-                                  struct sl_model_notes *notes) {
+                                  const struct sl_loss *loss, struct sl_model_notes *notes) {
   size_t count = (size_t)sl_shape_count(sl_model_output(model));
   float *mean = sl__alloc(2 * count, sizeof *mean, "a model's metadata"), *deviation = mean + count;
   if (!mean) return SL_NO_MEMORY;
   for (size_t i = 0; i < count; i++) deviation[i] = 1.0f;
-  spread_normal(model, info, mean, deviation);
+  spread_normal(model, info, loss, mean, deviation);
   notes->target_channels = (int)count;
   notes->target_mean = mean;
   notes->target_deviation = deviation;
@@ -288,7 +296,7 @@ enum sl_status sl_model_note_data(struct sl_model *model, const struct sl_datase
                                  .target_name_count = info->target_name_count,
                                  .target_names = info->target_names};
   note_tasks(model, loss);
-  if (info->target_count && model->output_count) return note_fields(model, info, &notes);
+  if (info->target_count && model->output_count) return note_fields(model, info, loss, &notes);
   if (info->target_count) notes.target_channels = 0; /* the trainer refuses such a model */
   return sl_model_note(model, &notes);
 }

@@ -636,12 +636,14 @@ struct sl_loss {
   int part_count;
 };
 
-/** The loss of one output against the field of the targets that has the output's name; what does
- * not count (SL_IGNORE, NaN) does not count in this part. An output without a part has no loss. */
+/** The loss of one output against the field of the targets that has the output's name, or `target`;
+ * what does not count (SL_IGNORE, NaN) does not count in this part. Several outputs may have the
+ * same target. An output without a part has no loss. */
 struct sl_loss_part {
   char output[64];
   float weight;        /**< above 0; 0 means 1 */
   struct sl_loss loss; /**< without parts */
+  char target[64];     /**< "": the target has the output's name */
 };
 
 /** The names that sl_loss_parse knows, "cross-entropy" first: the one at i, from 0, or NULL behind
@@ -652,8 +654,9 @@ SL_API const char *sl_loss_name(int i);
  * SL_BAD_ARGUMENT for an unknown name or a bad parameter, naming the known ones. */
 SL_API enum sl_status sl_loss_parse(const char *text, struct sl_loss *loss);
 
-/** The same, or a loss of parts, "OUTPUT=LOSS[*WEIGHT],...", such as "mask=bce,edge=mse*0.5", whose
- * parts are written to `parts`, [SL_MAX_FIELDS], where loss->parts then points. \return
+/** The same, or a loss of parts, "OUTPUT[:TARGET]=LOSS[*WEIGHT],...", such as
+ * "mask=bce,edge=mse*0.5" or "kind=cross-entropy,early:kind=cross-entropy*0.3", whose parts are
+ * written to `parts`, [SL_MAX_FIELDS], where loss->parts then points. \return
  * SL_BAD_ARGUMENT also for an output without a name, one that is there twice, a weight that is not
  * above 0. */
 SL_API enum sl_status sl_loss_parse_parts(const char *text, struct sl_loss_part *parts,

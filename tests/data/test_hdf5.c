@@ -107,6 +107,91 @@ static void test_values(void **state) {
   sl_dataset_free(set);
 }
 
+/* Several inputs and targets by name, in groups or not: fields in that order, whatever their kinds
+ * of numbers; the field's name is the part behind the last slash. */
+static void test_names(void **state) {
+  (void)state;
+  struct sl_reader_options options = {
+      .raw = true, .raw_targets = true, .inputs = "/more/z,x", .target = "y,/more/z"};
+  struct sl_dataset *set;
+  float x[2 + EACH], t[3];
+  OK(sl_dataset_read(make_file("set.h5"), &options, true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(info->count == 36 && info->input_count == 2 && info->target_count == 2);
+  assert_true(sl_shape_equal(&info->sample, &SL_SHAPE(2 + EACH)));
+  assert_string_equal(info->inputs[0].name, "z");
+  assert_string_equal(info->inputs[1].name, "x");
+  assert_true(info->inputs[1].first == 2 &&
+              sl_shape_equal(&info->inputs[1].shape, &SL_SHAPE(3, 2)));
+  assert_string_equal(info->targets[0].name, "y");
+  assert_true(info->targets[0].classes == 3 && info->targets[1].classes == 0);
+  for (int64_t i = 0; i < info->count; i++) {
+    OK(sl_dataset_get_targets(set, i, x, t));
+    int number = (int)x[2] / 100;
+    check_row(x + 2, (int32_t)t[0]);
+    assert_true(x[0] == (float)-number && x[1] == 0.5f && t[1] == x[0] && t[2] == x[1]);
+  }
+  sl_dataset_free(set);
+}
+
+/* Without targets, as answers need it: the other names need not be there. */
+static void test_names_of_inputs(void **state) {
+  (void)state;
+  struct sl_reader_options options = {.inputs = "x,y", .inputs_only = true};
+  struct sl_dataset *set;
+  OK(sl_dataset_read(make_file("set.h5"), &options, true, &set));
+  assert_true(sl_dataset_info(set)->count == COUNT && sl_dataset_info(set)->input_count == 2);
+  sl_dataset_free(set);
+}
+
+static void test_names_refused(void **state) {
+  (void)state;
+  const char *path = make_file("set.h5");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "x,short", .target = "y"}),
+        SL_BAD_SHAPE, "has 39");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "short,x", .target = "y"}),
+        SL_BAD_SHAPE, "39 samples, but");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "x", .target = "y,short"}),
+        SL_BAD_SHAPE, "has 39 targets");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "x,absent", .target = "y"}),
+        SL_BAD_FILE, "has no dataset \"absent\"");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "x,text", .target = "y"}), SL_BAD_FILE,
+        "its elements are no numbers");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "x,deep", .target = "y"}), SL_BAD_FILE,
+        "has 7 axes");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "x,x", .target = "y"}), SL_BAD_ARGUMENT,
+        "'x' is there twice");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "more/z,/more/z", .target = "y"}),
+        SL_BAD_ARGUMENT, "'z' is there twice");
+}
+
+/* Rows of each of several packed datasets cut off: refused when it is opened, or when such a row is
+ * read, and never read as something else. */
+static void test_names_cut(void **state) {
+  (void)state;
+  struct sl_reader_options options = {
+      .raw = true, .raw_targets = true, .inputs = "x,/more/z", .target = "y,/more/z"};
+  struct stat info;
+  float x[EACH + 2], t[3];
+  int refused = 0, tries = 0;
+  assert_int_equal(stat(make_file("set.h5"), &info), 0);
+  for (off_t size = info.st_size - 1; size > 0; size -= info.st_size / 13, tries++) {
+    struct sl_dataset *set;
+    assert_int_equal(truncate(make_file("cut.h5"), size), 0);
+    enum sl_status status = sl_dataset_read(in_folder("cut.h5"), &options, true, &set);
+    if (status == SL_OK) {
+      for (int64_t i = 0; i < sl_dataset_info(set)->count && status == SL_OK; i++) {
+        status = sl_dataset_get_targets(set, i, x, t);
+        if (status == SL_OK) check_row(x, (int32_t)t[0]);
+      }
+      sl_dataset_free(set);
+    }
+    assert_true(status == SL_OK || status == SL_BAD_FILE);
+    refused += status == SL_BAD_FILE;
+  }
+  assert_int_equal(refused, tries);
+}
+
 /* The inputs' dataset behind a colon. */
 static void test_colon(void **state) {
   (void)state;
@@ -170,9 +255,11 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_labels), cmocka_unit_test(test_values),
-      cmocka_unit_test(test_colon),  cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_cut),    cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_labels),        cmocka_unit_test(test_values),
+      cmocka_unit_test(test_colon),         cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_names),         cmocka_unit_test(test_names_of_inputs),
+      cmocka_unit_test(test_names_refused), cmocka_unit_test(test_names_cut),
+      cmocka_unit_test(test_cut),           cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

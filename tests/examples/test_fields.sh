@@ -93,7 +93,7 @@ set -- "$mlp" --quiet --data "$work/set" --hidden 8 --epochs 1 --inputs state,co
 refused 2 "has 2 targets; give each a loss, such as kind=mse" "$@" --target kind,place --loss mse
 refused 2 "has parts, but" "$@" --target kind --loss kind=cross-entropy
 refused 2 "two parts for output 'kind'" "$@" --target kind,place --loss kind=mse,kind=mae
-refused 2 "is no OUTPUT=LOSS" "$@" --target kind,place --loss kind=cross-entropy,mse
+refused 2 "is no OUTPUT.*=LOSS" "$@" --target kind,place --loss kind=cross-entropy,mse
 refused 2 "has the weight '-1'" "$@" --target kind,place --loss "place=mse*-1"
 refused 2 "'edge', which is no output" "$@" --target kind,place --loss edge=mse
 refused 2 "'place' has numbers" "$@" --target kind,place --loss place=cross-entropy

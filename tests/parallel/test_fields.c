@@ -190,6 +190,66 @@ static void parts_have_settings(void **state) {
   sl_dataset_free(set);
 }
 
+/* Two outputs of one target, with losses of their own: each part's mean is that of the output
+ * against the target, and the gradient that of both. */
+static void parts_may_share_a_target(void **state) {
+  (void)state;
+  static const float weight[F_PLACE] = {0.5f, -1};
+  static const struct sl_row_field input = {.name = "x", .shape = {1, {1}}},
+                                   target = {.name = "y", .shape = {1, {1}}};
+  static const float x[4] = {1, 2, -1, 0.5f}, y[4] = {2, -1, 0, 1};
+  const struct sl_dataset_options about = {.name = "line",
+                                           .count = 4,
+                                           .inputs = &input,
+                                           .input_count = 1,
+                                           .targets = &target,
+                                           .target_count = 1};
+  struct sl_loss_part parts[SL_MAX_FIELDS];
+  struct sl_loss loss;
+  struct sl_dataset *set;
+  struct sl_model *m;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool reported;
+  OK(sl_dataset_floats(&about, x, y, NULL, true, &set));
+  OK(sl_model_new_fields(context, &input, 1, &m));
+  OK(sl_dense(m, "y",
+              &(struct sl_dense_options){.layer.inputs = "x", .features = 1, .no_bias = 1}));
+  OK(sl_dense(m, "z",
+              &(struct sl_dense_options){.layer.inputs = "x", .features = 1, .no_bias = 1}));
+  OK(sl_outputs(m, "z,y"));
+  OK(sl_model_build(m));
+  OK(sl_model_set(m, "y.weight", &weight[0]));
+  OK(sl_model_set(m, "z.weight", &weight[1]));
+  OK(sl_loss_parse_parts("y=mse,z:y=mae*3", parts, &loss));
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 4}, &loader));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+                    &(struct sl_trainer_options){.replicas = 2, .loss = loss}, &trainer));
+  OK(sl_trainer_step(trainer, loader, &report, &reported));
+  for (; !reported;) OK(sl_trainer_drain(trainer, &report, &reported));
+  OK(sl_trainer_settle(trainer, NULL));
+  double mse = 0, mae = 0, d[2] = {0, 0};
+  for (int i = 0; i < 4; i++) {
+    double e = (double)(weight[0] * x[i] - y[i]), a = (double)(weight[1] * x[i] - y[i]);
+    mse += e * e / 4, mae += fabs(a) / 4;
+    d[0] += 2 * e * (double)x[i] / 4, d[1] += 3 * (a > 0 ? 1 : -1) * (double)x[i] / 4;
+  }
+  assert_string_equal(sl_trainer_part(trainer, 0), "z");
+  assert_true(fabs(report.part_loss[0] - mae) < 1e-6 && fabs(report.part_loss[1] - mse) < 1e-6);
+  assert_true(fabs(report.loss - mse - 3 * mae) < 1e-6);
+  float got[2];
+  OK(sl_model_get(m, "y.weight", &got[0]));
+  OK(sl_model_get(m, "z.weight", &got[1]));
+  for (int i = 0; i < 2; i++) assert_true(fabs((double)(weight[i] - got[i]) - 0.1 * d[i]) < 1e-6);
+  sl_trainer_free(trainer);
+  OK(sl_model_note_data(m, set, &loss));
+  assert_int_equal(sl_model_output_task(m, 0), SL_TASK_VALUES);
+  sl_loader_free(loader);
+  sl_model_free(m);
+  sl_dataset_free(set);
+}
+
 static double metric(const struct sl_evaluation *e, const char *name) {
   const struct sl_metric *found = sl_evaluation_metric(e, name);
   if (!found) fail_msg("no metric %s", name);
@@ -375,8 +435,13 @@ static void loss_fails(const char *text, enum sl_status expected, const char *me
 static void losses_are_checked(void **state) {
   (void)state;
   loss_fails("kind", SL_BAD_ARGUMENT, "'kind' is unknown");
-  loss_fails("=mse", SL_BAD_ARGUMENT, "is no OUTPUT=LOSS");
-  loss_fails("kind=mse,", SL_BAD_ARGUMENT, "is no OUTPUT=LOSS");
+  loss_fails("=mse", SL_BAD_ARGUMENT, "is no OUTPUT[:TARGET]=LOSS");
+  loss_fails("kind=mse,", SL_BAD_ARGUMENT, "is no OUTPUT[:TARGET]=LOSS");
+  loss_fails("place:=mse", SL_BAD_ARGUMENT, "is no OUTPUT[:TARGET]=LOSS");
+  loss_fails("place:a:b=mse", SL_BAD_ARGUMENT, "is no OUTPUT[:TARGET]=LOSS");
+  loss_fails("place:edge=mse", SL_BAD_ARGUMENT, "has no target 'edge', which the loss needs");
+  loss_fails("place:kind=mse", SL_BAD_SHAPE,
+             "target 'kind' is [1], but the model's output 'place'");
   loss_fails("kind=msa", SL_BAD_ARGUMENT, "'msa' is unknown");
   loss_fails("place=mse*0", SL_BAD_ARGUMENT, "has the weight '0'");
   loss_fails("place=mse*x", SL_BAD_ARGUMENT, "has the weight 'x'");
@@ -439,6 +504,7 @@ int main(void) {
                                      cmocka_unit_test(bf16_is_near),
                                      cmocka_unit_test(an_output_may_have_no_part),
                                      cmocka_unit_test(parts_have_settings),
+                                     cmocka_unit_test(parts_may_share_a_target),
                                      cmocka_unit_test(metrics_have_their_output),
                                      cmocka_unit_test(files_keep_the_fields),
                                      cmocka_unit_test(damaged_files_are_refused),

@@ -59,7 +59,8 @@ static const char *raw_fields(const struct cli *cli, char *names, size_t size) {
   if (!cli->loss || sl_loss_parse_parts(cli->loss, parts, &loss) != SL_OK) return names;
   for (int i = 0; i < loss.part_count && used < size; i++)
     if (takes_raw(&parts[i].loss))
-      used += (size_t)snprintf(names + used, size - used, "%s%s", used ? "," : "", parts[i].output);
+      used += (size_t)snprintf(names + used, size - used, "%s%s", used ? "," : "",
+                               *parts[i].target ? parts[i].target : parts[i].output);
   return names;
 }
 
