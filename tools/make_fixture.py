@@ -15,8 +15,8 @@
         precision, for tests/nn/test_finetune.c; torch_optimizers.safetensors: parameters after ten
         steps of optimizers, for tests/codelets/test_optimizer_ops.c
     make_fixture.py onnx FOLDER
-        onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the newer one; for each
-        an input and PyTorch's answer in .safetensors
+        onnx_residual.onnx and onnx_states.onnx by PyTorch's older exporter, onnx_words.onnx by the
+        newer one; for each an input and PyTorch's answer in .safetensors
 
 Needs the packages torch and safetensors, and for onnx: onnx, onnxscript; the tests that read the
 files need none.
@@ -294,6 +294,20 @@ class ExportedWords(nn.Module):
         return self.decoder(self.gru(self.lstm(self.embed(x))[0])[0])
 
 
+class ExportedStates(nn.Module):
+    """Recurrent layers whose steps and last states are both taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, batch_first=True, bidirectional=True)
+        self.gru = nn.GRU(8, 5, batch_first=True)
+
+    def forward(self, x):
+        steps, (ends, _) = self.lstm(x)
+        more, end = self.gru(steps)
+        return torch.cat([ends[0], ends[1], more[:, 2], end[0]], 1)
+
+
 def without_origin(path):
     """Removes the paths of sources on the machine that made the file."""
     import onnx
@@ -313,6 +327,7 @@ def write_onnx(folder):
     newer = {"dynamo": True, "external_data": False,
              "dynamic_shapes": ({0: torch.export.Dim("N")},)}
     cases = [("onnx_residual", ExportedResidual(), torch.randn(3, 2, 6, 6), older),
+             ("onnx_states", ExportedStates(), torch.randn(3, 6, 3), older),
              ("onnx_words", ExportedWords(), torch.randint(0, 13, (3, 4)), newer)]
     for name, model, x, options in cases:
         model.train()

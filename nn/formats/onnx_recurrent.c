@@ -3,9 +3,10 @@
 
 #include "nn/formats/onnx_operators.h"
 
-/* How a node goes over time, and its output. */
+/* How a node goes over time, and which of its outputs nodes take: Y, all steps; Y_h, the last
+ * state. */
 struct way {
-  bool both, reverse, last;
+  bool both, reverse, all, last;
 };
 
 static enum sl_status read_direction(const reader *r, const node_of *node, struct way *way) {
@@ -27,19 +28,13 @@ static bool is_used(const reader *r, const node_of *node, int output) {
   return value && value->uses;
 }
 
-/* Y, all time steps; or Y_h, the last state. */
 static enum sl_status read_outputs(const reader *r, const node_of *node, struct way *way) {
   way->last = is_used(r, node, 1);
-  if (is_used(r, node, 2))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "a node takes its cell's last state, '%.64s'; a layer gives h alone",
-                           node->output[2]);
-  if (way->last && is_used(r, node, 0))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "nodes take both its outputs and its last state, '%.64s'; a layer gives "
-                           "one of the two",
-                           node->output[1]);
-  return SL_OK;
+  way->all = !way->last || is_used(r, node, 0);
+  if (!is_used(r, node, 2)) return SL_OK;
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                         "a node takes its cell's last state, '%.64s'; a layer gives h alone",
+                         node->output[2]);
 }
 
 /* Checks for the usual activations, without further features. */
@@ -94,21 +89,70 @@ out:
   return status;
 }
 
-/* The output as the next nodes see it: Y [T, D, N, H], or Y_h [D, N, H]. */
-static enum sl_status give_output(reader *r, const node_of *node, struct way way, int64_t steps,
-                                  int64_t hidden) {
-  value_of y = {.is = SL__ONNX_OUTPUT,
-                .layer = r->model->count - 1,
-                .factor = 1,
-                .has_x = true,
-                .order = way.last   ? SL__ONNX_TIME_FIRST
-                         : way.both ? SL__ONNX_TIME_DIRECTIONS
-                                    : SL__ONNX_TIME_DIRECTION};
-  y.view = way.last   ? SL_SHAPE(way.both ? 2 : 1, hidden)
-           : way.both ? SL_SHAPE(steps, 2, hidden)
-                      : SL_SHAPE(steps, hidden);
+/* The last layer as the next nodes see it. */
+static value_of last_layer(const reader *r) {
+  return (value_of){
+      .is = SL__ONNX_OUTPUT, .layer = r->model->count - 1, .factor = 1, .has_x = true};
+}
+
+/* Y [T, D, N, H] */
+static enum sl_status give_steps(reader *r, const node_of *node, struct way way, int64_t steps,
+                                 int64_t hidden) {
+  value_of y = last_layer(r);
+  y.order = way.both ? SL__ONNX_TIME_DIRECTIONS : SL__ONNX_TIME_DIRECTION;
+  y.view = way.both ? SL_SHAPE(steps, 2, hidden) : SL_SHAPE(steps, hidden);
   if (!node->outputs) return sl__onnx_refuse(r, node, SL_BAD_FILE, "has no output");
-  return sl__onnx_define(r, node, node->output[way.last], &y);
+  return sl__onnx_define(r, node, node->output[0], &y);
+}
+
+/* Y_h [D, N, H] */
+static enum sl_status give_state(reader *r, const node_of *node, struct way way, int64_t hidden) {
+  value_of y = last_layer(r);
+  y.order = SL__ONNX_TIME_FIRST;
+  y.view = SL_SHAPE(way.both ? 2 : 1, hidden);
+  return sl__onnx_define(r, node, node->output[1], &y);
+}
+
+/* A direction's last state: its part of a row of the steps. */
+static enum sl_status cut_state(reader *r, const node_of *node, const value_of *steps, int64_t step,
+                                int64_t row, int64_t first, int64_t hidden, value_of *state) {
+  struct sl_slice_options of_steps = {.first = step, .count = 1, .shape = SL_SHAPE(row)};
+  struct sl_slice_options of_row = {.first = first, .count = hidden};
+  enum sl_status status = sl__onnx_append(r, node, NULL, &sl__slice_kind, &of_steps, steps, 1);
+  *state = last_layer(r);
+  if (status != SL_OK || row == hidden) return status;
+  status = sl__onnx_append(r, node, NULL, &sl__slice_kind, &of_row, state, 1);
+  *state = last_layer(r);
+  return status;
+}
+
+/* Y_h beside Y: forward it is the last step, backward the first one. The last layer has the
+ * steps. */
+static enum sl_status append_state(reader *r, const node_of *node, struct way way, int64_t steps,
+                                   int64_t hidden) {
+  const value_of all = last_layer(r);
+  value_of state[2];
+  struct sl_concatenate_options join = {0};
+  int64_t row = way.both ? 2 * hidden : hidden;
+  enum sl_status status;
+  SL__TRY(cut_state(r, node, &all, way.reverse ? 0 : steps - 1, row, 0, hidden, &state[0]));
+  if (!way.both) return SL_OK;
+  SL__TRY(cut_state(r, node, &all, 0, row, hidden, hidden, &state[1]));
+  status = sl__onnx_append(r, node, NULL, &sl__concatenate_kind, &join, state, 2);
+out:
+  return status;
+}
+
+/* The layer is the model's last one. */
+static enum sl_status give_outputs(reader *r, const node_of *node, struct way way, int64_t steps,
+                                   int64_t hidden) {
+  enum sl_status status;
+  if (way.all) SL__TRY(give_steps(r, node, way, steps, hidden));
+  if (!way.last) return SL_OK;
+  if (way.all) SL__TRY(append_state(r, node, way, steps, hidden));
+  status = give_state(r, node, way, hidden);
+out:
+  return status;
 }
 
 enum sl_status sl__onnx_read_cell(reader *r, const node_of *node) {
@@ -138,13 +182,13 @@ enum sl_status sl__onnx_read_cell(reader *r, const node_of *node) {
       (t[2] && t[2]->count != ways * 2 * gates * hidden))
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weights do not fit its input or hidden_size");
   struct sl_lstm_options lstm = {
-      .features = hidden, .bidirectional = way.both, .reverse = way.reverse, .last = way.last};
+      .features = hidden, .bidirectional = way.both, .reverse = way.reverse, .last = !way.all};
   struct sl_gru_options gru = {
-      .features = hidden, .bidirectional = way.both, .reverse = way.reverse, .last = way.last};
+      .features = hidden, .bidirectional = way.both, .reverse = way.reverse, .last = !way.all};
   SL__TRY(sl__onnx_append(r, node, NULL, is_lstm ? &sl__lstm_kind : &sl__gru_kind,
                           is_lstm ? (void *)&lstm : &gru, &x, 1));
   for (int d = 0; d < ways; d++) SL__TRY(set_gates(r, node, gates, hidden, t, d));
-  status = give_output(r, node, way, x.view.dim[0], hidden);
+  status = give_outputs(r, node, way, x.view.dim[0], hidden);
 out:
   return status;
 }

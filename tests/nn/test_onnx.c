@@ -496,6 +496,25 @@ static void an_older_exporters_file_is_read(void **state) {
   sl_model_free(m);
 }
 
+/* Steps and last states, forward and in both directions. */
+static void both_outputs_of_a_recurrent_layer_are_read(void **state) {
+  (void)state;
+  struct sl_model *m;
+  float *x, *y;
+  OK(sl_model_open(context, fixture("onnx_states.onnx"), &m));
+  read_recorded("onnx_states.safetensors", &SL_SHAPE(3, 6, 3), &SL_SHAPE(3, 18), &x, &y);
+  float *own = answers(m, x, 3);
+  check_close(own, y, 3 * 18);
+  /* what is read can be written, and read again */
+  OK(sl_model_save(m, in_folder("states.onnx")));
+  sl_model_free(m);
+  OK(sl_model_open(context, in_folder("states.onnx"), &m));
+  float *again = answers(m, x, 3);
+  check_close(again, y, 3 * 18);
+  free(again), free(own), free(x), free(y);
+  sl_model_free(m);
+}
+
 static void a_newer_exporters_file_is_read(void **state) {
   (void)state;
   struct sl_model *m;
@@ -1068,6 +1087,7 @@ int main(void) {
                                      cmocka_unit_test(init_and_group_are_lost),
                                      cmocka_unit_test(a_programs_own_kind_is_refused),
                                      cmocka_unit_test(an_older_exporters_file_is_read),
+                                     cmocka_unit_test(both_outputs_of_a_recurrent_layer_are_read),
                                      cmocka_unit_test(a_newer_exporters_file_is_read),
                                      cmocka_unit_test(what_is_not_had_is_refused),
                                      cmocka_unit_test(cells_that_compute_otherwise_are_refused),

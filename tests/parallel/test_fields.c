@@ -243,9 +243,18 @@ static void parts_may_share_a_target(void **state) {
   OK(sl_model_get(m, "z.weight", &got[1]));
   for (int i = 0; i < 2; i++) assert_true(fabs((double)(weight[i] - got[i]) - 0.1 * d[i]) < 1e-6);
   sl_trainer_free(trainer);
-  OK(sl_model_note_data(m, set, &loss));
-  assert_int_equal(sl_model_output_task(m, 0), SL_TASK_VALUES);
+  struct sl_dataset_options scaled = about;
+  const float mean = 5, deviation = 2;
   sl_loader_free(loader);
+  sl_dataset_free(set);
+  scaled.target_channels = 1, scaled.target_mean = &mean, scaled.target_deviation = &deviation;
+  OK(sl_dataset_floats(&scaled, x, y, NULL, true, &set));
+  OK(sl_model_note_data(m, set, &loss));
+  const struct sl_model_notes *notes = sl_model_notes(m);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(sl_model_output_task(m, i), SL_TASK_VALUES);
+    assert_true(notes->target_mean[i] == mean && notes->target_deviation[i] == deviation);
+  }
   sl_model_free(m);
   sl_dataset_free(set);
 }
