@@ -8,10 +8,12 @@
 #include "data/array.h"
 
 #ifdef SL_HAVE_HDF5
+#include <errno.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHUNK_CACHE ((size_t)64 << 20) /* bytes a dataset: unpacked chunks, for rows nearby */
 #define CHUNK_SLOTS 12421              /* a prime number, as libhdf5's manual asks for */
@@ -91,12 +93,14 @@ static enum sl_status read_shape(struct sl__array *array) {
 
 /* Opens the dataset; the file stays open as long as it. */
 static enum sl_status open_dataset(const char *path, const char *name, struct sl__array *array) {
-  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT), access = H5Pcreate(H5P_DATASET_ACCESS);
+  if (access(path, R_OK) != 0)
+    return sl__fail(SL_IO, "%s: cannot be opened: %s; is the path right?", path, strerror(errno));
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT), how = H5Pcreate(H5P_DATASET_ACCESS);
   if (file < 0)
     return sl__fail(SL_BAD_FILE, "%s: is no HDF5 file, or damaged; was the copy complete?", path);
-  if (access >= 0) H5Pset_chunk_cache(access, CHUNK_SLOTS, CHUNK_CACHE, H5D_CHUNK_CACHE_W0_DEFAULT);
-  hid_t dataset = H5Dopen2(file, name, access >= 0 ? access : H5P_DEFAULT);
-  if (access >= 0) H5Pclose(access);
+  if (how >= 0) H5Pset_chunk_cache(how, CHUNK_SLOTS, CHUNK_CACHE, H5D_CHUNK_CACHE_W0_DEFAULT);
+  hid_t dataset = H5Dopen2(file, name, how >= 0 ? how : H5P_DEFAULT);
+  if (how >= 0) H5Pclose(how);
   H5Fclose(file);
   if (dataset < 0)
     return sl__fail(SL_BAD_FILE, "%s: has no dataset \"%s\"; h5ls -r lists those that it has", path,

@@ -228,6 +228,8 @@ static void test_refused(void **state) {
         "its elements are no numbers");
   FAILS(open_set(path, (struct sl_reader_options){.target = "short"}), SL_BAD_SHAPE,
         "has 39 targets");
+  FAILS(open_set(in_folder("nowhere.h5"), (struct sl_reader_options){0}), SL_IO,
+        "cannot be opened: No such file");
   FAILS(open_set(put("bad.h5", "rubbish", 7), (struct sl_reader_options){0}), SL_BAD_FILE,
         "is no HDF5 file");
 }
