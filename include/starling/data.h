@@ -259,6 +259,28 @@ SL_API enum sl_status sl_measure(const float *values, int64_t count, const struc
 SL_API enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t count,
                                     int64_t steps, int classes, struct sl_dataset **dataset);
 
+/** The integers of a token file, little-endian. */
+enum sl_token_type { SL_TOKENS_U16, SL_TOKENS_U32 };
+
+struct sl_token_file_options {
+  enum sl_token_type type;
+  double from, to; /**< the part of the file, as shares of its tokens from 0 to 1; to 0 means 1 */
+  int64_t steps;   /**< tokens of a sample; required */
+  int classes;     /**< of the vocabulary; required */
+};
+
+/** As sl_tokens_new, of a file of tokens that is mapped into memory, not copied, so it may be
+ * larger than memory: integers one after another, as nanoGPT's `.bin`, or behind the 1024-byte
+ * header of llm.c (magic 20240520 for u16, 20240801 for u32, version 1, count), which is
+ * recognised. A token outside 0 .. classes - 1 is found when its sample is read: the loader's batch
+ * then fails with its position. The file must not change meanwhile. \return SL_IO for a file that
+ * is missing or unreadable; SL_BAD_FILE for a length that is no multiple of a token's, a header of
+ * the other type, of another version or another count than the file has; SL_BAD_ARGUMENT for an
+ * impossible part, or too few tokens for one sample. */
+SL_API enum sl_status sl_token_file_open(const char *path,
+                                         const struct sl_token_file_options *options,
+                                         struct sl_dataset **dataset);
+
 #define SL_MAX_BUCKETS 64
 
 /** What happens to sentences longer than the last bucket. */
