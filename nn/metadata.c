@@ -223,23 +223,26 @@ static enum sl_task task_of(const struct sl_loss *loss) {
   return loss->kind == SL_LOSS_BCE ? SL_TASK_LABELS : SL_TASK_VALUES;
 }
 
+/* The output's part of the loss; NULL if it has none. */
+static const struct sl_loss_part *part_of(const struct sl_loss *loss, const char *output) {
+  for (int k = 0; k < loss->part_count; k++)
+    if (!strcmp(loss->parts[k].output, output)) return &loss->parts[k];
+  return NULL;
+}
+
 /* An output's task is that of its part of the loss; without a part it is not known. */
 static void note_tasks(struct sl_model *model, const struct sl_loss *loss) {
   struct sl_row_field output;
   for (int i = 0; sl_model_output_field(model, i, &output); i++) {
-    model->output_task[i] = task_of(loss);
-    for (int k = 0; k < loss->part_count; k++)
-      if (!strcmp(loss->parts[k].output, output.name))
-        model->output_task[i] = task_of(&loss->parts[k].loss);
+    const struct sl_loss_part *part = part_of(loss, output.name);
+    model->output_task[i] = task_of(part ? &part->loss : loss);
   }
 }
 
 /* The name of the output's target. */
 static const char *target_for(const struct sl_loss *loss, const char *output) {
-  for (int k = 0; k < loss->part_count; k++)
-    if (!strcmp(loss->parts[k].output, output) && *loss->parts[k].target)
-      return loss->parts[k].target;
-  return output;
+  const struct sl_loss_part *part = part_of(loss, output);
+  return part && *part->target ? part->target : output;
 }
 
 /* Mean and deviation of each of the model's outputs, which has more than its target if that is a
@@ -338,7 +341,7 @@ static json_t *columns_of(const struct sl_model_notes *m) {
   return list;
 }
 
-/* What each output says, where that is known; NULL: of none. */
+/* The task of each output that has a known one; NULL: of none. */
 static json_t *tasks_of(const struct sl_model *model) {
   struct sl_row_field output;
   json_t *tasks = NULL;
