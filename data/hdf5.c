@@ -95,12 +95,14 @@ static enum sl_status read_shape(struct sl__array *array) {
 static enum sl_status open_dataset(const char *path, const char *name, struct sl__array *array) {
   if (access(path, R_OK) != 0)
     return sl__fail(SL_IO, "%s: cannot be opened: %s; is the path right?", path, strerror(errno));
-  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT), how = H5Pcreate(H5P_DATASET_ACCESS);
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT),
+        properties = H5Pcreate(H5P_DATASET_ACCESS);
   if (file < 0)
     return sl__fail(SL_BAD_FILE, "%s: is no HDF5 file, or damaged; was the copy complete?", path);
-  if (how >= 0) H5Pset_chunk_cache(how, CHUNK_SLOTS, CHUNK_CACHE, H5D_CHUNK_CACHE_W0_DEFAULT);
-  hid_t dataset = H5Dopen2(file, name, how >= 0 ? how : H5P_DEFAULT);
-  if (how >= 0) H5Pclose(how);
+  if (properties >= 0)
+    H5Pset_chunk_cache(properties, CHUNK_SLOTS, CHUNK_CACHE, H5D_CHUNK_CACHE_W0_DEFAULT);
+  hid_t dataset = H5Dopen2(file, name, properties >= 0 ? properties : H5P_DEFAULT);
+  if (properties >= 0) H5Pclose(properties);
   H5Fclose(file);
   if (dataset < 0)
     return sl__fail(SL_BAD_FILE, "%s: has no dataset \"%s\"; h5ls -r lists those that it has", path,

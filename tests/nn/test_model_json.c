@@ -291,7 +291,7 @@ static void units_of_targets_are_kept(void **state) {
   check_round_trip(m);
 }
 
-/* What each output says, by its name; an output of which that is not known is left out. */
+/* Each output's task, by the output's name; an output without a known task is left out. */
 static void tasks_of_outputs_are_kept(void **state) {
   (void)state;
   static const struct sl_row_field input = {.name = "x", .shape = {1, {3}}};

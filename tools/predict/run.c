@@ -116,7 +116,7 @@ static int64_t count_classes(const struct sl_shape *output) {
 
 const char *const task_names[] = {"model", "class", "values", "labels", "mask", NULL};
 
-/* What an output says: by --task, else as the model's file says. */
+/* An output's kind of answer: by --task, else as the model's file says. */
 static enum answer choose_answer(const struct program *p, const struct sl_model_notes *notes,
                                  enum sl_task task, const struct sl_shape *shape) {
   bool planes = shape->ndim == 3 && shape->dim[1] * shape->dim[2] > 1;
