@@ -64,6 +64,7 @@ struct sl__pass {
   uint64_t step;      /* step of the training, for random numbers */
   int64_t first_row;  /* the slice's first row in the whole batch */
   int64_t first_step; /* the chunk's first step in the sequence; 0 if there is one chunk */
+  int64_t position;   /* first_step, and the steps that earlier passes of the sequence had */
   int64_t steps;      /* steps of the chunk; 0: the whole sample */
   int slices;         /* number of slices of the whole batch */
 };

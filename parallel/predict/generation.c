@@ -63,7 +63,8 @@ static enum sl_status read_logits(struct generator *g) {
 /* The model reads one token; logits gets its output if `answer`. */
 static enum sl_status feed(struct generator *g, int32_t token, bool answer) {
   enum sl_status status;
-  const struct sl__step step = {.carry = g->steps++ > 0, .keep = true, .x = g->token};
+  const struct sl__step step = {
+      .carry = g->steps > 0, .keep = true, .position = g->steps++, .x = g->token};
   SL__TRY(sl__tensor_write(g->token, &token));
   SL__TRY(sl__plan_submit(g->plan, &step));
   if (answer) SL__TRY(read_logits(g));

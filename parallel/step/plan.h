@@ -61,6 +61,7 @@ struct sl__step {
   const struct sl__loss *loss;
   float scale[SL_MAX_FIELDS]; /* of the gradient of each part of the loss: weight / its terms */
   int64_t first_row;          /* of this rank's batch in that of all */
+  int64_t position;           /* time steps of the sequence before this step's first one */
   /* [batch, ...], split into the plan's slices where there are several. labels: or targets, as the
    * loss takes them; NULL: no loss, and the last layer's output stays; not in training */
   struct sl__tensor *x, *labels;

@@ -50,6 +50,7 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   /* a sample that is not cut in time has all its steps, whatever its axes mean */
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
+  pass.position = step->position + pass.first_step;
   if (layer->input[0] != SL__INPUT && plan->defers_activation[layer->input[0]])
     pass.input_activation = layers[layer->input[0]].kind->activation(&layers[layer->input[0]]);
   if (layer->tied_to >= 0)
