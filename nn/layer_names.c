@@ -40,24 +40,6 @@ static bool is_range(const char *name, size_t *prefix, int *from, int *to) {
   return true;
 }
 
-static enum sl_status take_range(const struct sl__layer_list *list, const struct sl_model *model,
-                                 const char *text) {
-  size_t prefix;
-  int from, to;
-  enum sl_status status = SL_OK;
-  if (!is_range(text, &prefix, &from, &to)) return unknown(list, model, text);
-  if (from > to)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: the range '%s' runs backwards; write %.*s%d-%d",
-                    list->subject, text, (int)prefix, text, to, from);
-  for (int n = from; n <= to && status == SL_OK; n++) {
-    char name[128];
-    snprintf(name, sizeof name, "%.*s%d", (int)(prefix < 96 ? prefix : 96), text, n);
-    int layer = find_layer(model, name);
-    status = layer < 0 ? unknown(list, model, name) : list->take(list->user, layer);
-  }
-  return status;
-}
-
 /* Does * in the pattern stand for some characters of the name, or none, and all else for itself?
  * Only the last * met is tried again, so the time is at most the product of both lengths. */
 static bool fits(const char *pattern, const char *name) {
@@ -85,18 +67,45 @@ static bool is_member(const struct sl__layer *layer, const char *name) {
   return layer->group && !strcmp(layer->group, name);
 }
 
-/* A layer's name, a group's, a pattern or a range. */
-static enum sl_status take_name(const struct sl__layer_list *list, const struct sl_model *model,
-                                const char *name) {
+/* A layer by its name, or all layers of a group or a pattern. */
+static enum sl_status take_members(const struct sl__layer_list *list, const struct sl_model *model,
+                                   const char *name, bool *found) {
   enum sl_status status = SL_OK;
-  bool found = false;
   int layer = find_layer(model, name);
-  if (layer >= 0) return list->take(list->user, layer);
+  *found = layer >= 0;
+  if (*found) return list->take(list->user, layer);
   for (int i = 0; i < model->count && status == SL_OK; i++)
     if (is_member(&model->layers[i], name)) {
       status = list->take(list->user, i);
-      found = true;
+      *found = true;
     }
+  return status;
+}
+
+static enum sl_status take_range(const struct sl__layer_list *list, const struct sl_model *model,
+                                 const char *text) {
+  size_t prefix;
+  int from, to;
+  enum sl_status status = SL_OK;
+  if (!is_range(text, &prefix, &from, &to)) return unknown(list, model, text);
+  if (from > to)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: the range '%s' runs backwards; write %.*s%d-%d",
+                    list->subject, text, (int)prefix, text, to, from);
+  for (int n = from; n <= to && status == SL_OK; n++) {
+    char name[128];
+    snprintf(name, sizeof name, "%.*s%d", (int)(prefix < 96 ? prefix : 96), text, n);
+    bool found;
+    status = take_members(list, model, name, &found);
+    if (!found) status = unknown(list, model, name);
+  }
+  return status;
+}
+
+/* A layer's name, a group's, a pattern, or a range of names. */
+static enum sl_status take_name(const struct sl__layer_list *list, const struct sl_model *model,
+                                const char *name) {
+  bool found;
+  enum sl_status status = take_members(list, model, name, &found);
   return found ? status : take_range(list, model, name);
 }
 

@@ -42,8 +42,8 @@ static struct sl_model *network(void) {
   OK(sl_batchnorm(m, "bn2", &(struct sl_batchnorm_options){.momentum = 0.3f}));
   OK(sl_activate(m, "relu2", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
   OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.5f}));
-  add_dense(m, "fc1", 6, SL_INIT_DEFAULT);
-  add_dense(m, "fc2", CLASSES, SL_INIT_DEFAULT);
+  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.layer.group = "top1", .features = 6}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.layer.group = "top2", .features = CLASSES}));
   return m;
 }
 
@@ -133,11 +133,12 @@ static void lists_are_read(void **state) {
               {"conv*", "conv1,conv2"},
               {"bottom, fc2", "conv1,fc2"},
               {"fc1-2,fc1", "fc1-2"},
+              {"top1-2", "fc1-2"},
               {"*2,*o*1*", "conv1,pool1,conv2,bn2,relu2,fc2"},
               {"", NULL},
               {NULL, NULL}};
-  const char *const bad[] = {"conv3",   "conv1-3",    "conv2-1", "x*",     "*x*",
-                             "conv1*3", "conv1,,fc1", ",",       "conv1=2"};
+  const char *const bad[] = {"conv3",   "conv1-3",    "conv2-1", "x*",      "*x*",
+                             "conv1*3", "conv1,,fc1", ",",       "conv1=2", "top1-3"};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     OK(sl_freeze(m, good[i].list));
     if (good[i].frozen)
