@@ -1,24 +1,20 @@
 /* A language model of stacked LSTM layers (Zaremba et al., arXiv 1409.2329). It learns by truncated
  * back-propagation through time, with the text cut into as many parts as a batch has rows; or line
  * by line, with lines of similar length in a batch. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/train/run.h"
-#include "tools/train/text_parts.h"
+#include "tools/train/language.h"
 
-enum { MOST_LAYERS = 64, MOST_PROMPT = 10000 };
+enum { MOST_LAYERS = 64 };
 
 struct lstm_lm {
-  int64_t layers, hidden, embed, bptt, chunk, words, half_life;
-  int64_t sample; /* number of tokens to generate instead of training; 0: train */
-  const char *prompt;
+  struct language language;
+  int64_t layers, hidden, embed, bptt, chunk, half_life;
   enum cell { CELL_LSTM, CELL_GRU } cell;
   bool tied;
-  double dropout, temperature;
-  enum sl_text_level level;
+  double dropout;
   struct buckets {
     bool asked; /* --buckets is given; else the text is one long sequence */
     int64_t length[SL_MAX_BUCKETS];
@@ -26,8 +22,6 @@ struct lstm_lm {
     bool given; /* the lengths are given; else `count` lengths are chosen */
     enum sl_long longer;
   } buckets;
-  struct sl_vocabulary *vocabulary;
-  double entropy; /* entropy of the generator, nats a word; 0: the text is a file */
 };
 
 static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
@@ -64,142 +58,45 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
 
 /* ---- the text ---- */
 
-/* The token at a line's end. */
-static int32_t line_end_token(const struct lstm_lm *lm) {
-  return lm->level == SL_TEXT_WORD ? sl_vocabulary_find(lm->vocabulary, "<eos>", 5)
-                                   : sl_vocabulary_find(lm->vocabulary, "\n", 1);
-}
-
-/* like: a set whose buckets the new one takes, or NULL. */
-static enum sl_status make_set(const struct lstm_lm *lm, const struct text_part *part,
-                               const struct sl_dataset *like, struct sl_dataset **set) {
+static enum sl_status make_set(const void *input, const struct text_part *part,
+                               const int32_t *tokens, int64_t count, const struct sl_dataset *like,
+                               struct sl_dataset **set) {
+  const struct lstm_lm *lm = input;
   const struct buckets *b = &lm->buckets;
-  struct sl_sentences_options sentences = {.end = line_end_token(lm),
+  struct sl_sentences_options sentences = {.end = language_line_end(&lm->language),
                                            .buckets = b->given ? b->length : NULL,
                                            .bucket_count = b->count,
                                            .longer = b->longer};
-  int words = (int)sl_vocabulary_size(lm->vocabulary);
-  int32_t *tokens = NULL;
-  int64_t count;
-  enum sl_status status =
-      sl_vocabulary_encode(lm->vocabulary, part->text, part->size, &tokens, &count);
+  int words = (int)sl_vocabulary_size(lm->language.vocabulary);
+  if (!b->asked) return sl_tokens_new(part->name, tokens, count, lm->bptt, words, set);
   if (like) {
     sentences.buckets = sl_dataset_info(like)->buckets;
     sentences.bucket_count = sl_dataset_info(like)->bucket_count;
   }
-  if (status == SL_OK)
-    status = b->asked ? sl_sentences_new(part->name, tokens, count, words, &sentences, set)
-                      : sl_tokens_new(part->name, tokens, count, lm->bptt, words, set);
-  free(tokens);
-  return status;
+  return sl_sentences_new(part->name, tokens, count, words, &sentences, set);
 }
 
-/* Opens the vocabulary of the loaded weights, or makes one of the training text. */
-static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
-                                      const struct text_part *train) {
-  char path[4096];
-  if (cli->load) {
-    vocabulary_path(cli->load, path, sizeof path);
-    enum sl_status status = sl_vocabulary_load(path, &lm->vocabulary);
-    if (status == SL_OK && sl_vocabulary_level(lm->vocabulary) != lm->level) {
-      fprintf(stderr, "lstm_lm: %s is of another --level\n", path);
-      exit(EXIT_USAGE);
-    }
-    return status;
-  }
-  return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
-}
-
-static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train_set,
-                                struct sl_dataset **test_set) {
+static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train,
+                                struct sl_dataset **test) {
   struct lstm_lm *lm = input;
-  struct text_parts parts;
-  enum sl_status status = text_parts_open(cli, &parts);
-  lm->entropy = parts.entropy;
-  if (status == SL_OK) status = open_vocabulary(cli, lm, &parts.train);
-  if (status == SL_OK) status = make_set(lm, &parts.train, NULL, train_set);
-  if (status == SL_OK)
-    status = make_set(lm, &parts.valid, lm->buckets.asked ? *train_set : NULL, test_set);
-  text_parts_close(&parts);
-  return status;
+  return language_open_data(cli, &lm->language, make_set, lm, train, test);
 }
 
 static enum sl_status save(const char *weights, const void *input) {
-  const struct lstm_lm *lm = input;
-  char path[4096];
-  vocabulary_path(weights, path, sizeof path);
-  return sl_vocabulary_save(lm->vocabulary, path);
-}
-
-/* ---- text from a saved model ---- */
-
-/* Prints words with blanks between them and each line on its own; bytes as they are. */
-static void print_tokens(const struct lstm_lm *lm, const int32_t *tokens, int64_t count) {
-  bool begun = false;
-  for (int64_t i = 0; i < count; i++) {
-    const char *word = sl_vocabulary_word(lm->vocabulary, tokens[i]);
-    bool ends = lm->level == SL_TEXT_WORD && !strcmp(word, "<eos>");
-    if (lm->level == SL_TEXT_WORD && begun && !ends) putchar(' ');
-    if (ends)
-      putchar('\n');
-    else
-      fputs(word, stdout);
-    begun = !ends;
-  }
-  putchar('\n');
-}
-
-/* The tokens of the prompt after a line's end, so that there is at least one. */
-static enum sl_status encode_prompt(const struct lstm_lm *lm, int32_t **tokens, int64_t *count) {
-  char text[MOST_PROMPT + 2];
-  int size = snprintf(text, sizeof text, "\n%s", lm->prompt ? lm->prompt : "");
-  return sl_vocabulary_encode(lm->vocabulary, text, (size_t)size, tokens, count);
+  return language_save(weights, &((const struct lstm_lm *)input)->language);
 }
 
 static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
   struct lstm_lm *lm = input;
-  struct sl_dataset_info data = {0};
-  struct sl_model *model = NULL;
-  int32_t *tokens = NULL, *prompt = NULL;
-  int64_t prompt_count = 0;
-  enum sl_status status = open_vocabulary(cli, lm, NULL);
-  if (status == SL_OK) data.classes = (int)sl_vocabulary_size(lm->vocabulary);
-  if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(lm->bptt), &model);
-  if (status == SL_OK) status = build(model, &data, cli->init, lm);
-  if (status == SL_OK && cli->placement) status = sl_place(model, cli->placement);
-  if (status == SL_OK && cli->placement_file) status = sl_place_file(model, cli->placement_file);
-  if (status == SL_OK) status = sl_model_load(model, cli->load);
-  if (status == SL_OK) status = encode_prompt(lm, &prompt, &prompt_count);
-  const struct sl_generate_options how = {.seed = cli->seed,
-                                          .temperature = (float)lm->temperature,
-                                          .prompt = prompt,
-                                          .prompt_count = prompt_count,
-                                          .math = cli->math};
-  if (status == SL_OK) tokens = calloc((size_t)lm->sample, sizeof *tokens);
-  if (status == SL_OK) status = sl_generate(model, &how, lm->sample, tokens);
-  if (status == SL_OK && lm->prompt)
-    printf("%s%s", lm->prompt, lm->level == SL_TEXT_WORD ? " " : "");
-  if (status == SL_OK) print_tokens(lm, tokens, lm->sample);
-  free(tokens);
-  free(prompt);
-  sl_model_free(model);
-  return status;
+  return language_sample(context, cli, &lm->language, build, lm, lm->bptt);
 }
 
-/* The unit of throughput. */
 static const char *unit(const void *input) {
-  const struct lstm_lm *lm = input;
-  return lm->level == SL_TEXT_WORD ? "words" : "characters";
+  return language_unit(&((const struct lstm_lm *)input)->language);
 }
 
 static void tell(const void *input, char *line, size_t size) {
-  const struct lstm_lm *lm = input;
-  int64_t words = sl_vocabulary_size(lm->vocabulary);
-  if (lm->entropy > 0)
-    snprintf(line, size, "Generator      %.3f: no model gets below it (%lld words)",
-             exp(lm->entropy), (long long)words);
-  else
-    snprintf(line, size, "Vocabulary     %lld %s", (long long)words, unit(lm));
+  language_tell(&((const struct lstm_lm *)input)->language, line, size);
 }
 
 /* ---- the program's own options ---- */
@@ -243,12 +140,9 @@ static const char *check(void *input) {
   if (lm->tied && lm->embed != lm->hidden)
     return option_problem("--tied: --embed %lld must be --hidden %lld", (long long)lm->embed,
                           (long long)lm->hidden);
-  if (!lm->sample && (lm->prompt || lm->temperature != 1))
-    return "--prompt, --temperature: they belong to --sample";
-  return NULL;
+  return language_check(&lm->language);
 }
 
-static const char *const levels[] = {[SL_TEXT_WORD] = "word", [SL_TEXT_CHAR] = "char", NULL};
 static const char *const cells[] = {[CELL_LSTM] = "lstm", [CELL_GRU] = "gru", NULL};
 static const char *const longs[] = {[SL_LONG_SPLIT] = "split", [SL_LONG_DROP] = "drop", NULL};
 static const char *const bucket_names[] = {"auto", NULL};
@@ -257,9 +151,7 @@ static const char *const bucket_names[] = {"auto", NULL};
 #define SIZE .least = 1, .most = 100000
 
 static const struct option_row rows[] = {
-    {"level", "NAME", "Kind of the tokens: word, char", FIELD(level), .names = levels},
-    {"words", "N", "Entries of the vocabulary at most; rarer ones become <unk>", FIELD(words),
-     .least = 3, .most = 1e7},
+    LANGUAGE_LEVEL_ROWS(struct lstm_lm, language),
     {"cell", "NAME", "Kind of the recurrent layers: lstm, gru", FIELD(cell), .names = cells},
     {"layers", "N", "Recurrent layers", FIELD(layers), .least = 1, .most = MOST_LAYERS},
     {"hidden", "N", "Width of each", FIELD(hidden), SIZE},
@@ -278,15 +170,11 @@ static const struct option_row rows[] = {
     {"half-life", "N", "Halve the learning rate every N epochs", FIELD(half_life), .unset = "never",
      SIZE},
     {"tied", NULL, "The decoder takes the embedding's weight (--embed = --hidden)", FIELD(tied)},
-    {"sample", "N", "Print N tokens drawn from the weights of --load, instead of training",
-     FIELD(sample), .least = 1, .most = 1e8},
-    {"temperature", "X",
-     "Of --sample: below 1 likely tokens become likelier, at 0 the likeliest is taken",
-     FIELD(temperature), .least = 0, .most = 1000},
-    {"prompt", "TEXT", "Of --sample: beginning of the text", FIELD(prompt), .most = MOST_PROMPT}};
+    LANGUAGE_SAMPLE_ROWS(struct lstm_lm, language)};
 
 int main(int argc, char **argv) {
-  struct lstm_lm lm = {.layers = 2, .hidden = 200, .embed = 200, .words = 10000, .temperature = 1};
+  struct lstm_lm lm = {
+      .language = LANGUAGE_DEFAULTS("lstm_lm"), .layers = 2, .hidden = 200, .embed = 200};
   const struct program program = {
       .cli = {.about =
                   "Train a language model of LSTM layers on a text file or generated sentences.",
@@ -312,11 +200,11 @@ int main(int argc, char **argv) {
       .save = save,
       .tell = tell,
       .unit = unit,
-      .asks_instead = &lm.sample,
+      .asks_instead = &lm.language.sample,
       .instead = sample,
       .half_life = &lm.half_life,
       .chunk = &lm.chunk};
   int code = run_program(&program, argc, argv);
-  sl_vocabulary_free(lm.vocabulary);
+  sl_vocabulary_free(lm.language.vocabulary);
   return code;
 }

@@ -1,0 +1,134 @@
+#include "tools/train/language.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int32_t language_line_end(const struct language *lm) {
+  return lm->level == SL_TEXT_WORD ? sl_vocabulary_find(lm->vocabulary, "<eos>", 5)
+                                   : sl_vocabulary_find(lm->vocabulary, "\n", 1);
+}
+
+enum sl_status language_open(const struct cli *cli, struct language *lm,
+                             const struct text_part *train) {
+  char path[4096];
+  if (cli->load) {
+    vocabulary_path(cli->load, path, sizeof path);
+    enum sl_status status = sl_vocabulary_load(path, &lm->vocabulary);
+    if (status == SL_OK && sl_vocabulary_level(lm->vocabulary) != lm->level) {
+      fprintf(stderr, "%s: %s is of another --level\n", lm->program, path);
+      exit(EXIT_USAGE);
+    }
+    return status;
+  }
+  return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
+}
+
+static enum sl_status make_set(const struct language *lm, const struct text_part *part,
+                               language_set *make, const void *input, const struct sl_dataset *like,
+                               struct sl_dataset **set) {
+  int32_t *tokens = NULL;
+  int64_t count;
+  enum sl_status status =
+      sl_vocabulary_encode(lm->vocabulary, part->text, part->size, &tokens, &count);
+  if (status == SL_OK) status = make(input, part, tokens, count, like, set);
+  free(tokens);
+  return status;
+}
+
+enum sl_status language_open_data(const struct cli *cli, struct language *lm, language_set *make,
+                                  const void *input, struct sl_dataset **train,
+                                  struct sl_dataset **test) {
+  struct text_parts parts;
+  enum sl_status status = text_parts_open(cli, &parts);
+  lm->entropy = parts.entropy;
+  if (status == SL_OK) status = language_open(cli, lm, &parts.train);
+  if (status == SL_OK) status = make_set(lm, &parts.train, make, input, NULL, train);
+  if (status == SL_OK) status = make_set(lm, &parts.valid, make, input, *train, test);
+  text_parts_close(&parts);
+  return status;
+}
+
+enum sl_status language_save(const char *weights, const struct language *lm) {
+  char path[4096];
+  vocabulary_path(weights, path, sizeof path);
+  return sl_vocabulary_save(lm->vocabulary, path);
+}
+
+/* ---- text from a saved model ---- */
+
+/* Prints words with blanks between them and each line on its own; bytes as they are. */
+static void print_tokens(const struct language *lm, const int32_t *tokens, int64_t count) {
+  bool begun = false;
+  for (int64_t i = 0; i < count; i++) {
+    const char *word = sl_vocabulary_word(lm->vocabulary, tokens[i]);
+    bool ends = lm->level == SL_TEXT_WORD && !strcmp(word, "<eos>");
+    if (lm->level == SL_TEXT_WORD && begun && !ends) putchar(' ');
+    if (ends)
+      putchar('\n');
+    else
+      fputs(word, stdout);
+    begun = !ends;
+  }
+  putchar('\n');
+}
+
+/* The tokens of the prompt after a line's end, so that there is at least one. */
+static enum sl_status encode_prompt(const struct language *lm, int32_t **tokens, int64_t *count) {
+  char text[LANGUAGE_MOST_PROMPT + 2];
+  int size = snprintf(text, sizeof text, "\n%s", lm->prompt ? lm->prompt : "");
+  return sl_vocabulary_encode(lm->vocabulary, text, (size_t)size, tokens, count);
+}
+
+enum sl_status language_sample(struct sl_context *context, const struct cli *cli,
+                               struct language *lm, language_build *build, const void *input,
+                               int64_t steps) {
+  struct sl_dataset_info data = {0};
+  struct sl_model *model = NULL;
+  int32_t *tokens = NULL, *prompt = NULL;
+  int64_t prompt_count = 0;
+  enum sl_status status = language_open(cli, lm, NULL);
+  if (status == SL_OK) data.classes = (int)sl_vocabulary_size(lm->vocabulary);
+  if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(steps), &model);
+  if (status == SL_OK) status = build(model, &data, cli->init, input);
+  if (status == SL_OK && cli->placement) status = sl_place(model, cli->placement);
+  if (status == SL_OK && cli->placement_file) status = sl_place_file(model, cli->placement_file);
+  if (status == SL_OK) status = sl_model_load(model, cli->load);
+  if (status == SL_OK) status = encode_prompt(lm, &prompt, &prompt_count);
+  const struct sl_generate_options how = {.seed = cli->seed,
+                                          .temperature = (float)lm->temperature,
+                                          .prompt = prompt,
+                                          .prompt_count = prompt_count,
+                                          .math = cli->math};
+  if (status == SL_OK) tokens = calloc((size_t)lm->sample, sizeof *tokens);
+  if (status == SL_OK) status = sl_generate(model, &how, lm->sample, tokens);
+  if (status == SL_OK && lm->prompt)
+    printf("%s%s", lm->prompt, lm->level == SL_TEXT_WORD ? " " : "");
+  if (status == SL_OK) print_tokens(lm, tokens, lm->sample);
+  free(tokens);
+  free(prompt);
+  sl_model_free(model);
+  return status;
+}
+
+const char *language_unit(const struct language *lm) {
+  return lm->level == SL_TEXT_WORD ? "words" : "characters";
+}
+
+void language_tell(const struct language *lm, char *line, size_t size) {
+  int64_t words = sl_vocabulary_size(lm->vocabulary);
+  if (lm->entropy > 0)
+    snprintf(line, size, "Generator      %.3f: no model gets below it (%lld words)",
+             exp(lm->entropy), (long long)words);
+  else
+    snprintf(line, size, "Vocabulary     %lld %s", (long long)words, language_unit(lm));
+}
+
+const char *language_check(const struct language *lm) {
+  if (!lm->sample && (lm->prompt || lm->temperature != 1))
+    return "--prompt, --temperature: they belong to --sample";
+  return NULL;
+}
+
+const char *const language_levels[] = {[SL_TEXT_WORD] = "word", [SL_TEXT_CHAR] = "char", NULL};
