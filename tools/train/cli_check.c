@@ -23,6 +23,7 @@ static void fill_optimizer(struct cli *cli, const struct sl_optimizer *own) {
     optimizer->lr = own->lr;
     optimizer->weight_decay = own->weight_decay;
     if (own->momentum > 0) optimizer->momentum = own->momentum;
+    if (own->beta2 > 0) optimizer->beta2 = own->beta2;
   }
   if (cli->lr >= 0) optimizer->lr = (float)cli->lr;
   if (cli->momentum >= 0) optimizer->momentum = (float)cli->momentum;

@@ -5,7 +5,7 @@
 #include "tools/train/session.h"
 
 /* One text in windows; else images, or sentences. */
-bool session_is_one_text(const struct sl_dataset_info *info);
+bool session_is_one_text(const struct session *session, const struct sl_dataset_info *info);
 
 int session_open_data(struct session *session);
 int session_check_data(struct session *session);

@@ -8,8 +8,8 @@
 #include "tools/train/open.h"
 #include "tools/train/ranks.h"
 
-bool session_is_one_text(const struct sl_dataset_info *info) {
-  return info->tokens && !info->bucket_count;
+bool session_is_one_text(const struct session *session, const struct sl_dataset_info *info) {
+  return info->tokens && !info->bucket_count && !session->program->windows;
 }
 
 static enum sl_status open_loader(const struct session *session, const struct sl_dataset *set,
@@ -24,7 +24,7 @@ static enum sl_status open_loader(const struct session *session, const struct sl
   /* out of step, rank 0 evaluates alone */
   if (session->context && (train || !ranks_are_async(cli)))
     ranks_part(session->context, cli, session->model, &options);
-  options.contiguous = session_is_one_text(info);
+  options.contiguous = session_is_one_text(session, info);
   if (train && !options.contiguous) {
     options.shuffle = cli->shuffle;
     augmentation_set(cli, info, &options);

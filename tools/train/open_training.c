@@ -146,7 +146,7 @@ enum sl_status session_open_trainer(struct session *session) {
       .compress = cli->compress,
       .max_staleness = cli->max_staleness,
       .split = cli_splits_itself(cli) ? NULL : cli->split,
-      .carry_state = session_is_one_text(sl_dataset_info(session->train_set))};
+      .carry_state = session_is_one_text(session, sl_dataset_info(session->train_set))};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, session->steps, &schedule);
   if (status != SL_OK) return status;
   if (session->program->chunk) options.chunk = *session->program->chunk;

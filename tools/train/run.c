@@ -59,8 +59,14 @@ static void set_defaults(struct cli *cli, const struct program *program) {
   if (program->lr_schedule) cli->lr_schedule = program->lr_schedule;
   cli->init = program->init;
   cli->augment = program->augment;
-  cli->optimizer = (struct sl_optimizer){
-      .lr = program->lr, .momentum = program->momentum, .weight_decay = program->weight_decay};
+  cli->decay_weights_only = program->decay_weights_only;
+  if (program->optimizer) cli->optimizer_name = program->optimizer;
+  cli->optimizer = (struct sl_optimizer){0};
+  sl_optimizer_parse(cli->optimizer_name, &cli->optimizer); /* of the library's names */
+  cli->optimizer.lr = program->lr;
+  cli->optimizer.momentum = program->momentum;
+  cli->optimizer.weight_decay = program->weight_decay;
+  cli->optimizer.beta2 = program->beta2;
   if (program->clip > 0) cli->clip = (double)program->clip;
 }
 

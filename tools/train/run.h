@@ -7,13 +7,18 @@
 struct program {
   struct cli_program cli; /* --help, and the program's own options */
   const char *data;       /* NULL: digits */
-  /* defaults; lr, momentum and weight_decay are those of SGD (Adam's are the library's) */
+  /* defaults; lr, momentum, weight_decay and beta2 (0: the library's) are those of the program's
+   * optimizer: others have the library's */
   int64_t epochs, batch;
-  float lr, momentum, weight_decay;
+  const char *optimizer; /* NULL: sgd */
+  float lr, momentum, weight_decay, beta2;
+  bool decay_weights_only;
   float clip;              /* 0: none */
   const char *lr_schedule; /* NULL: constant */
   enum sl_init init;
   bool augment; /* of images, unless told otherwise */
+  bool windows; /* a text's samples are windows that know nothing of each other: they come in an
+                   order of their own in each epoch, and no state is carried from one to the next */
   /* Append the layers; the last one has program_outputs(data) outputs. */
   enum sl_status (*build)(struct sl_model *model, const struct sl_dataset_info *data,
                           enum sl_init init, const void *input);
