@@ -2,7 +2,7 @@
 # from its --help), so the build makes them; they are not shipped.
 tool_programs = starling-plot starling-predict starling-report starling-trace starling-train \
 	starling-tune
-trainer_names = lenet lstm_lm mlp resnet
+trainer_names = gpt lenet lstm_lm mlp resnet
 trainer_pages = $(trainer_names:%=doc/%.1)
 tool_pages = $(tool_programs:%=doc/%.1)
 man1_MANS = $(trainer_pages) $(tool_pages) doc/starling-run.1

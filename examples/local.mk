@@ -1,7 +1,10 @@
 # The trainers, installed; and programs to begin one's own from.
-trainers = examples/lenet examples/lstm_lm examples/mlp examples/resnet
+trainers = examples/gpt examples/lenet examples/lstm_lm examples/mlp examples/resnet
 bin_PROGRAMS += $(trainers)
 trainer_libs = tools/libtrain.la tools/libcommon.la libstarling.la $(JANSSON_LIBS) -lm
+examples_gpt_SOURCES = examples/gpt.c examples/gpt_model.c examples/gpt_model.h
+examples_gpt_LDADD = $(trainer_libs)
+examples_gpt_LDFLAGS = $(installed_ldflags)
 examples_lenet_LDADD = $(trainer_libs)
 examples_lenet_LDFLAGS = $(installed_ldflags)
 examples_lstm_lm_LDADD = $(trainer_libs)

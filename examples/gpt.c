@@ -1,0 +1,144 @@
+/* A decoder-only transformer on a text: GPT-2's or Llama's layers. Samples are windows of --context
+ * tokens, in an order of their own in each epoch; each token's answer is the token behind it. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "examples/gpt_model.h"
+#include "tools/train/language.h"
+
+struct gpt {
+  struct language language;
+  enum gpt_style style;
+  int64_t layers, heads, kv_heads, width, ffn, context, chunk;
+  double dropout;
+};
+
+static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
+                            enum sl_init init, const void *input) {
+  const struct gpt *gpt = input;
+  const struct gpt_options options = {.style = gpt->style,
+                                      .layers = gpt->layers,
+                                      .heads = gpt->heads,
+                                      .kv_heads = gpt->kv_heads,
+                                      .width = gpt->width,
+                                      .ffn = gpt->ffn,
+                                      .context = gpt->context,
+                                      .vocabulary = data->classes,
+                                      .dropout = (float)gpt->dropout};
+  return gpt_build(model, &options, init);
+}
+
+static enum sl_status make_set(const void *input, const struct text_part *part,
+                               const int32_t *tokens, int64_t count, const struct sl_dataset *like,
+                               struct sl_dataset **set) {
+  const struct gpt *gpt = input;
+  (void)like;
+  return sl_tokens_new(part->name, tokens, count, gpt->context,
+                       (int)sl_vocabulary_size(gpt->language.vocabulary), set);
+}
+
+static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train,
+                                struct sl_dataset **test) {
+  struct gpt *gpt = input;
+  return language_open_data(cli, &gpt->language, make_set, gpt, train, test);
+}
+
+static enum sl_status save(const char *weights, const void *input) {
+  return language_save(weights, &((const struct gpt *)input)->language);
+}
+
+static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
+  struct gpt *gpt = input;
+  return language_sample(context, cli, &gpt->language, build, gpt, gpt->context);
+}
+
+static const char *unit(const void *input) {
+  return language_unit(&((const struct gpt *)input)->language);
+}
+
+static void tell(const void *input, char *line, size_t size) {
+  language_tell(&((const struct gpt *)input)->language, line, size);
+}
+
+static const char *check(void *input) {
+  struct gpt *gpt = input;
+  if (gpt->width % gpt->heads)
+    return option_problem("--heads %lld: must divide --width %lld", (long long)gpt->heads,
+                          (long long)gpt->width);
+  if (gpt->kv_heads && gpt->heads % gpt->kv_heads)
+    return option_problem("--kv-heads %lld: must divide --heads %lld", (long long)gpt->kv_heads,
+                          (long long)gpt->heads);
+  if (gpt->style == GPT_STYLE_LLAMA && gpt->width / gpt->heads % 2)
+    return option_problem(
+        "--heads %lld: a head of --width %lld / %lld is odd; rotary positions "
+        "turn pairs",
+        (long long)gpt->heads, (long long)gpt->width, (long long)gpt->heads);
+  return language_check(&gpt->language);
+}
+
+static const char *const styles[] = {[GPT_STYLE_GPT2] = "gpt2", [GPT_STYLE_LLAMA] = "llama", NULL};
+
+#define FIELD(member) OPTION_FIELD(struct gpt, member), .flags = OPTION_OWN
+#define SIZE .least = 1, .most = 1e6
+
+static const struct option_row rows[] = {
+    LANGUAGE_LEVEL_ROWS(struct gpt, language),
+    {"style", "NAME",
+     "gpt2 (learned positions, layer norm, GELU, the embedding's weight in the head) or llama "
+     "(rotary positions, RMS norm, SwiGLU)",
+     FIELD(style), .names = styles},
+    {"layers", "N", "Blocks of attention and a feed-forward part", FIELD(layers), .least = 1,
+     .most = 1000},
+    {"heads", "N", "Heads of attention", FIELD(heads), .least = 1, .most = 1000},
+    {"kv-heads", "N", "Heads of keys and values, each for a group of heads", FIELD(kv_heads),
+     .unset = "as many as --heads", .least = 1, .most = 1000},
+    {"width", "N", "Values of a token between the layers", FIELD(width), SIZE},
+    {"ffn", "N", "Inner values of the feed-forward part", FIELD(ffn),
+     .unset = "4 times --width; llama: 8/3 times", SIZE},
+    {"context", "N", "Tokens of a sample, and the most that a token looks back", FIELD(context),
+     SIZE},
+    {"chunk", "N", "Tokens a task, so that layers overlap", FIELD(chunk), .unset = "all", SIZE},
+    {"dropout", "X", "Dropout of attention, its output, and the feed-forward part", FIELD(dropout),
+     .least = 0, .most = 0.99},
+    LANGUAGE_SAMPLE_ROWS(struct gpt, language)};
+
+int main(int argc, char **argv) {
+  struct gpt gpt = {
+      .language = LANGUAGE_DEFAULTS("gpt"), .layers = 4, .heads = 4, .width = 128, .context = 64};
+  gpt.language.level = SL_TEXT_CHAR;
+  const struct program program = {
+      .cli = {.about = "Train a transformer, as GPT-2 or Llama, on a text file.",
+              .description =
+                  "Samples are windows of --context tokens. Nine tenths of the file are for "
+                  "training, the next twentieth for validation. A block's layers are a group: "
+                  "--placement 'h0-1=cpu:0;h2-3=cpu:1' places blocks.",
+              .examples = "  gpt --data text.txt --steps 2000 --save gpt.safetensors\n"
+                          "  gpt --data text.txt --style llama --kv-heads 2 --math bf16\n"
+                          "  gpt --load gpt.safetensors --sample 300 --temperature 0.8\n",
+              .rows = rows,
+              .row_count = sizeof rows / sizeof *rows,
+              .input = &gpt,
+              .check = check},
+      .data = "grammar",
+      .epochs = 1,
+      .batch = 12,
+      .optimizer = "adamw",
+      .lr = 1e-3f,
+      .weight_decay = 0.1f,
+      .decay_weights_only = true,
+      .beta2 = 0.99f,
+      .clip = 1,
+      .lr_schedule = "cosine:0.1,warmup:5%",
+      .windows = true,
+      .build = build,
+      .open_data = open_data,
+      .save = save,
+      .tell = tell,
+      .unit = unit,
+      .asks_instead = &gpt.language.sample,
+      .instead = sample,
+      .chunk = &gpt.chunk};
+  int code = run_program(&program, argc, argv);
+  sl_vocabulary_free(gpt.language.vocabulary);
+  return code;
+}
