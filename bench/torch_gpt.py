@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The transformer of examples/gpt in PyTorch: same text, vocabulary, windows, model and optimizer.
-From the very same initial weights (one step at a tiny rate changes them by a rounding at most), in
-the order of the text, it prints the loss of each step, beside those of gpt's log where one is given:
+From the very same initial weights (one step at a tiny rate changes them by a rounding at most) and
+in the order of the text, it prints the loss of each step, beside those of gpt's log if given:
     gpt --data FILE --steps 1 --lr 1e-12 --save begin.safetensors ...
     gpt --data FILE --load begin.safetensors --no-shuffle --lr-schedule constant --log gpt.jsonl ...
     torch_gpt.py --data FILE --load begin.safetensors --no-shuffle --schedule constant \\
