@@ -32,6 +32,11 @@ static struct sl__tensor *saved_at(const struct sl__slice *slice, int at, bool b
   return backward && slice->saved_again[at] ? slice->saved_again[at] : slice->saved[at];
 }
 
+/* A cache of the sequence so far is of no use where a pass has the whole sequence. */
+static bool uses_state(const struct sl__plan *plan, const struct sl__step *step, int i) {
+  return !plan->model->layers[i].state_is_cache || plan->chunks > 1 || step->carry || step->keep;
+}
+
 /* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. backward: with
  * what is computed again in place of the forward pass's. */
 static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
@@ -50,8 +55,6 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
                           .dy = slice->dy[out],
                           .has_relu = plan->relu[i] >= 0,
                           .defers_activation = plan->defers_activation[i],
-                          .state = slice->state[i],
-                          .dstate = slice->dstate[i],
                           .training = step->training,
                           .step = step->number,
                           .first_row = step->first_row + slice->first_row,
@@ -60,6 +63,10 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
   pass.position = step->position + pass.first_step;
+  if (uses_state(plan, step, i)) {
+    pass.state = slice->state[i];
+    pass.dstate = slice->dstate[i];
+  }
   if (layer->input[0] != SL__INPUT && plan->defers_activation[layer->input[0]])
     pass.input_activation = layers[layer->input[0]].kind->activation(&layers[layer->input[0]]);
   if (layer->tied_to >= 0)
@@ -148,7 +155,9 @@ static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step
     SL__TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
   SL__TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
   drop_inputs(plan, &plan->slices[s], c, i);
-  if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
+  bool is_read_back = model->layers[i].state_is_cache && keeps_saved(plan, i) && step->training;
+  if (pass.state && c == plan->chunks - 1 && !step->keep && !is_read_back)
+    sl__tensor_invalidate(pass.state);
 out:
   return status;
 }
@@ -224,6 +233,13 @@ out:
   return status;
 }
 
+static void drop_state(const struct sl__plan *plan, const struct sl__slice *slice, int i) {
+  bool is_cache = plan->model->layers[i].state_is_cache;
+  if (is_cache && plan->chunks == 1) return;
+  sl__tensor_invalidate(slice->dstate[i]);
+  if (is_cache) sl__tensor_invalidate(slice->state[i]);
+}
+
 static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
   int chunk = c * plan->model->count, output = output_of(plan, i);
   int at = chunk + i, out = chunk + output;
@@ -232,7 +248,7 @@ static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slic
     sl__tensor_invalidate(value_at(slice, out, true));
   if (slice->dy[out]) sl__tensor_invalidate(slice->dy[out]);
   if (slice->saved[at] && keeps_saved(plan, i)) sl__tensor_invalidate(saved_at(slice, at, true));
-  if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
+  if (slice->dstate[i] && c == 0) drop_state(plan, slice, i);
   if (slice->x && i == plan->input_reader) sl__tensor_invalidate(slice->x);
 }
 

@@ -19,7 +19,7 @@ static enum sl_status mark(void *user, int i) {
                     "recompute: layer %s (%s) updates its statistics in each pass, so it is "
                     "computed once; leave it out",
                     layer->name, layer->kind->name);
-  if (layer->state.ndim)
+  if (layer->state.ndim && !layer->state_is_cache)
     return sl__fail(SL_BAD_ARGUMENT,
                     "recompute: layer %s (%s) changes the state that it begins with, so it is "
                     "computed once; leave it out",
