@@ -56,6 +56,21 @@ static struct sl_model *words(void) {
   return m;
 }
 
+/* Attention, whose cache of keys and values stays while a chunk is computed again. */
+static struct sl_model *attention(void) {
+  struct sl_model *m = new_model(SL_SHAPE(TOKENS));
+  const struct sl_dense_options qkv = {.features = 24, .positions = true};
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 8}));
+  OK(sl_layernorm(m, "h0.norm", &(struct sl_layernorm_options){0}));
+  OK(sl_dense(m, "h0.qkv", &qkv));
+  OK(sl_attention(m, "h0.attention",
+                  &(struct sl_attention_options){.heads = 2, .rope_base = 100, .dropout = 0.2f}));
+  OK(sl_dense(m, "h0.out", &(struct sl_dense_options){.features = 8, .positions = true}));
+  OK(sl_add(m, "h0.add", &(struct sl_add_options){.layer.inputs = "embed,h0.out"}));
+  OK(sl_dense(m, "decoder", &(struct sl_dense_options){.features = WORDS, .positions = true}));
+  return m;
+}
+
 static struct sl_dataset *data_of(const struct sl_model *m) {
   struct sl_dataset *data;
   int32_t tokens[40 * TOKENS + 1];
@@ -133,6 +148,12 @@ static void words_give_the_same_bits(void **state) {
   }
 }
 
+static void attention_gives_the_same_bits(void **state) {
+  (void)state;
+  for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) compare(attention, grids[g], "h0*");
+  compare(attention, (struct sl_trainer_options){.replicas = 2, .chunk = 3}, "h0*");
+}
+
 /* Is the output of the layer computed again, and so not kept? */
 static bool is_again(const struct sl__plan *plan, const char *layer) {
   for (int i = 0; i < plan->model->count; i++)
@@ -201,6 +222,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pictures_give_the_same_bits),
       cmocka_unit_test(words_give_the_same_bits),
+      cmocka_unit_test(attention_gives_the_same_bits),
       cmocka_unit_test(outputs_before_and_behind_a_run_are_kept),
       cmocka_unit_test(frozen_layers_below_are_kept),
       cmocka_unit_test(layers_that_change_something_are_refused),
