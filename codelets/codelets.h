@@ -209,13 +209,13 @@ enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl_
                                     struct sl__tensor *dy, struct sl__tensor *dx,
                                     const struct sl__dropout *dropout);
 
-/* Causal attention: y = softmax(q k^T / sqrt(D), of the keys up to the query's position) v. x [N, T,
- * (H + 2 Hkv) D]: the queries of all heads, then the keys, then the values; H / Hkv heads after
- * another share a key and a value (Ainslie et al., arXiv 2305.13245). y [N, T, H D]; lse [N, T, H]
+/* Causal attention: y = softmax(q k^T / sqrt(D)) v, of the keys up to the query's position. x [N,
+ * T, (H + 2 Hkv) D]: the queries of all heads, then the keys, then the values; each run of H / Hkv
+ * heads shares a key and a value (Ainslie et al., arXiv 2305.13245). y [N, T, H D]; lse [N, T, H]
  * f32: the logarithm of each softmax's sum, for the backward half.
- * state [N, context, 2 Hkv D] f32 holds the keys and the values of a sequence's steps so far: step 0
- * of x is the step `position`, forward adds T steps, and queries read all up to their own. NULL: x
- * has the whole sequence. dstate, of the same shape, goes from the gradient of the steps' keys and
+ * state [N, context, 2 Hkv D] f32 holds the keys and the values of a sequence's steps so far: step
+ * 0 of x is the step `position`, forward adds T steps, and queries read all up to their own. NULL:
+ * x has the whole sequence. dstate, of the same shape, goes from the gradient of the steps' keys and
  * values by later queries to that by these queries, too; chunks come in the opposite order.
  * rope_dims of a head's values, 0: none, are turned by the position in pairs (i, i + rope_dims / 2)
  * (rotary position embedding, arXiv 2104.09864), as in Hugging Face's models.

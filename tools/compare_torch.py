@@ -201,11 +201,34 @@ def axes_of(layer, x):
     return [axis + 1 for axis in layer.get("axes") or range(1, x.dim() - 1)]
 
 
+def turned(x, layer):
+    """Rotary position embedding of [N, heads, T, D], in pairs of both halves."""
+    size = layer.get("rope_dims") or x.shape[-1]
+    powers = torch.arange(0, size, 2, dtype=torch.float64) / size
+    angles = torch.outer(torch.arange(x.shape[2]), layer["rope_base"] ** -powers)
+    cosines, sines = (f(angles).to(x.dtype).repeat(1, 2) for f in (torch.cos, torch.sin))
+    first, second = x[..., :size].chunk(2, -1)
+    head = x[..., :size] * cosines + torch.cat((-second, first), -1) * sines
+    return torch.cat((head, x[..., size:]), -1)
+
+
+def attention(x, layer):
+    heads, shared = layer["heads"], layer.get("kv_heads") or layer["heads"]
+    parts = x[0].unflatten(2, (heads + 2 * shared, -1)).transpose(1, 2)
+    q, k, v = parts.split((heads, shared, shared), 1)
+    if layer.get("rope_base"):
+        q, k = turned(q, layer), turned(k, layer)
+    k, v = (part.repeat_interleave(heads // shared, 1) for part in (k, v))
+    y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return y.transpose(1, 2).flatten(2)
+
+
 # kinds without parameters: functions of the inputs
 FUNCTIONS = {
     "add": lambda x, layer: sum(x[1:], x[0]),
     "multiply": lambda x, layer: math.prod(x[1:], start=x[0]),
     "concatenate": lambda x, layer: torch.cat(x, layer.get("axis", 0) + 1),
+    "attention": attention,
     "flip": lambda x, layer: x[0].flip(layer.get("axis", 0) + 1),
     "mean": lambda x, layer: x[0].mean(axes_of(layer, x[0]), layer.get("keep", False)),
     "permute": lambda x, layer: x[0].permute(
@@ -582,6 +605,21 @@ def norms():
         ("instances, plain", dict(plain=True)),
     ]:
         yield "groupnorm, " + text, chain([6, 5, 7], dict(kind="groupnorm", **options))
+
+
+def attentions():
+    for text, steps, width, options in [
+        ("one head", 9, 24, dict(heads=1)),
+        ("4 heads", 70, 96, dict(heads=4)),
+        ("4 heads in 2 groups", 9, 160, dict(heads=4, kv_heads=2)),
+        ("rope", 9, 48, dict(heads=2, rope_base=10000)),
+        ("rope of 4, groups", 130, 80, dict(heads=6, kv_heads=2, rope_base=50, rope_dims=4)),
+    ]:
+        yield "attention, " + text, chain(
+            [steps, 7],
+            dict(kind="dense", features=width, positions=True),
+            dict(kind="attention", **options),
+        )
 
 
 class BothWays(nn.Module):
@@ -1035,7 +1073,17 @@ def compare_fields(starling, folder):
 def compare_all(starling, only):
     cases = [
         (name, architecture, None)
-        for make in (convolutions, groups, rows, pools, small_ones, axes, norms, recurrent)
+        for make in (
+            convolutions,
+            groups,
+            rows,
+            pools,
+            small_ones,
+            axes,
+            norms,
+            attentions,
+            recurrent,
+        )
         for name, architecture in make()
     ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]

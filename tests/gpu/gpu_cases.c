@@ -593,6 +593,65 @@ static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d)
   CASE(__VA_ARGS__, {20, 35, 0, 35, 11, 20})                                                       \
   CASE(__VA_ARGS__, {2, 5, 2, 3, 1000, 300})
 
+/* ---- attention: rows, steps, heads, heads of keys, their size, turned values, position, dropout
+ */
+
+struct attention {
+  struct sl__attention options;
+  struct sl_shape x, y, lse, state;
+  struct sums sums;
+};
+
+static struct attention attention_of(const int64_t *d) {
+  const struct sl__dropout drop = {.rate = d[7] ? 0.25f : 0, .seed = 5, .stream = 3, .first = 2};
+  int64_t context = d[6] + d[1] + 1;
+  return (struct attention){.options = {.heads = (int)d[2],
+                                        .kv_heads = (int)d[3],
+                                        .rope_dims = (int)d[5],
+                                        .rope_base = 100,
+                                        .position = d[6],
+                                        .context = context,
+                                        .dropout = drop},
+                            .x = SL_SHAPE(d[0], d[1], (d[2] + 2 * d[3]) * d[4]),
+                            .y = SL_SHAPE(d[0], d[1], d[2] * d[4]),
+                            .lse = SL_SHAPE(d[0], d[1], d[2]),
+                            .state = SL_SHAPE(d[0], context, 2 * d[3] * d[4]),
+                            .sums = sums_of((double)(8 * (d[1] + d[6]) + d[4]) + 64, 8)};
+}
+
+/* With a state where a case has a position above 0. */
+static struct sl__tensor *attention_state(struct trial *t, const int64_t *d,
+                                          const struct attention *a) {
+  return d[6] ? changed(t, SL_F32, a->state, -1, 1, a->sums) : NULL;
+}
+
+static enum sl_status attention_forward(struct trial *t, const int64_t *d) {
+  const struct attention a = attention_of(d);
+  struct sl__tensor *x = given(t, t->type, a.x), *y = written(t, t->type, a.y, a.sums);
+  struct sl__tensor *lse = written(t, SL_F32, a.lse, a.sums);
+  struct sl__tensor *state = attention_state(t, d, &a);
+  if (t->status != SL_OK) return t->status;
+  return sl__attention_forward(t->context, L, x, y, lse, state, &a.options);
+}
+
+/* lse is such that the probabilities are about 1 at most. */
+static enum sl_status attention_backward(struct trial *t, const int64_t *d) {
+  const struct attention a = attention_of(d);
+  struct sl__tensor *x = given(t, t->type, a.x), *y = given(t, t->type, a.y);
+  struct sl__tensor *lse = given_in(t, SL_F32, a.lse, 2, 4), *dy = given(t, t->type, a.y);
+  struct sl__tensor *dx = added(t, t->type, a.x, a.sums), *state = attention_state(t, d, &a);
+  struct sl__tensor *dstate = attention_state(t, d, &a);
+  if (t->status != SL_OK) return t->status;
+  return sl__attention_backward(t->context, L, x, y, lse, dy, dx, state, dstate, &a.options);
+}
+
+#define ATTENTION_SIZES(CASE, ...)                                                                 \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 8})                                                               \
+  CASE(__VA_ARGS__, {2, 5, 4, 2, 20, 12, 0, 1})                                                    \
+  CASE(__VA_ARGS__, {1, 19, 2, 1, 64, 64})                                                         \
+  CASE(__VA_ARGS__, {2, 3, 2, 2, 12, 4, 18, 1})                                                    \
+  CASE(__VA_ARGS__, {1, 3, 1, 1, 160, 8, 2})
+
 /* ---- rows: rows of the table, width, terms; capacity -------------------------------------- */
 
 #define MOST_TERMS 70
@@ -1290,6 +1349,8 @@ static const struct gpu_case cases[] = {
     CASES(custom_backward_weight, CUSTOM_SIZES, GPU_F32)
     CASES(dropout_forward, DROPOUT_SIZES, GPU_HALVES)
     CASES(dropout_backward, DROPOUT_SIZES, GPU_HALVES)
+    CASES(attention_forward, ATTENTION_SIZES, GPU_HALVES)
+    CASES(attention_backward, ATTENTION_SIZES, GPU_HALVES)
     CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
     CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES)
     CASES(embedding_backward_rows, EMBEDDING_SIZES, GPU_HALVES)

@@ -90,6 +90,22 @@ static struct sl_model *joined(void) {
   return m;
 }
 
+/* Attention of all its options. */
+static struct sl_model *attentive(void) {
+  struct sl_model *m = new_model(SL_SHAPE(5, 24));
+  OK(sl_attention(m, "heads", &(struct sl_attention_options){.heads = 2}));
+  OK(sl_dense(m, "qkv", &(struct sl_dense_options){.features = 48, .positions = true}));
+  OK(sl_attention(m, "groups",
+                  &(struct sl_attention_options){.heads = 4,
+                                                 .kv_heads = 2,
+                                                 .rope_base = 10000,
+                                                 .rope_dims = 4,
+                                                 .dropout = 0.1f,
+                                                 .context = 9}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
 /* Normalisations of each sample. */
 static struct sl_model *normed(void) {
   struct sl_model *m = new_model(SL_SHAPE(6, 4, 5));
@@ -189,6 +205,7 @@ static void what_is_written_reads_back(void **state) {
   check_round_trip(words());
   check_round_trip(joined());
   check_round_trip(normed());
+  check_round_trip(attentive());
   check_round_trip(grown());
   check_round_trip(convolved());
   check_round_trip(rows());
