@@ -108,6 +108,17 @@ def pair(layer, name, default):
     return height, layer.get(name + "_w") or (height if layer.get(name + "_h") else default[1])
 
 
+class Position(nn.Module):
+    """The first rows of a table, added to each sample."""
+
+    def __init__(self, length, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(length, features))
+
+    def forward(self, x):
+        return x + self.weight[: x.shape[1]]
+
+
 def module_of(layer, shape):
     """The module that has the layer's parameters; shape: its input's, with the batch's axis."""
     kind = layer["kind"]
@@ -166,6 +177,8 @@ def module_of(layer, shape):
         return nn.Linear(features, layer["features"], bias=not layer.get("no_bias"))
     if kind == "embedding":
         return nn.Embedding(layer["vocabulary"], layer["features"])
+    if kind == "position":
+        return Position(layer.get("length") or shape[1], shape[2])
     if kind in ("lstm", "gru"):
         return (nn.LSTM if kind == "lstm" else nn.GRU)(
             shape[-1],
@@ -229,6 +242,7 @@ FUNCTIONS = {
     "multiply": lambda x, layer: math.prod(x[1:], start=x[0]),
     "concatenate": lambda x, layer: torch.cat(x, layer.get("axis", 0) + 1),
     "attention": attention,
+    "swiglu": lambda x, layer: functional.silu(x[0].chunk(2, -1)[0]) * x[0].chunk(2, -1)[1],
     "flip": lambda x, layer: x[0].flip(layer.get("axis", 0) + 1),
     "mean": lambda x, layer: x[0].mean(axes_of(layer, x[0]), layer.get("keep", False)),
     "permute": lambda x, layer: x[0].permute(
@@ -249,6 +263,8 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
 }
 
 
@@ -531,13 +547,15 @@ def small_ones():
         ("images", IMAGE, {}),
         ("positions", SEQUENCE, dict(positions=True)),
         ("positions, no bias", SEQUENCE, dict(positions=True, no_bias=True)),
-        *((a, [21], dict(activation=a)) for a in ("relu", "tanh", "sigmoid")),
+        *((a, [21], dict(activation=a)) for a in ACTIVATIONS),
     ]:
         yield "dense, " + text, chain(shape, dict(kind="dense", features=10, **options))
     for activation in ACTIVATIONS:
         yield "activation, " + activation, chain(
             IMAGE, dict(kind="activation", activation=activation)
         )
+    yield "swiglu", chain([4, 10], dict(kind="swiglu"))
+    yield "position", chain(SEQUENCE, dict(kind="position", length=SEQUENCE[0] + 4))
     yield "dropout", chain(IMAGE, dict(kind="dropout", rate=0.5))
     dense = dict(kind="dense", features=8)
     yield "add", chain(

@@ -28,18 +28,26 @@ static struct sums fused(double terms, double size) {
 /* Elementwise arithmetic: a few roundings of values of about this size. */
 static struct sums roundings(double magnitude) { return sums_of(8, magnitude); }
 
-/* ---- dense: rows, inputs, outputs, bias, activation, positions ---------------------------- */
+/* ---- dense: rows, inputs, outputs, bias, activation, positions, saving -------------------- */
 
 static struct sl_shape dense_shape(const int64_t *d, int64_t features) {
   return d[5] ? SL_SHAPE(d[0] / d[5], d[5], features) : SL_SHAPE(d[0], features);
+}
+
+/* What the activation's backward pass needs; NULL: nothing. */
+static struct sl__tensor *saved_of(struct trial *t, const int64_t *d) {
+  if (!d[6]) return NULL;
+  return written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
 }
 
 static enum sl_status dense_forward(struct trial *t, const int64_t *d) {
   struct sl__tensor *x = given(t, t->type, dense_shape(d, d[1]));
   struct sl__tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
   struct sl__tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  struct sl__tensor *saved = saved_of(t, d);
   if (t->status != SL_OK) return t->status;
-  return sl__dense_forward(t->context, L, x, param, y, d[3] != 0, (enum sl_activation)d[4]);
+  return sl__dense_forward_saving(t->context, L, x, param, y, saved, d[3] != 0,
+                                  (enum sl_activation)d[4]);
 }
 
 static enum sl_status dense_shared_forward(struct trial *t, const int64_t *d) {
@@ -47,8 +55,10 @@ static enum sl_status dense_shared_forward(struct trial *t, const int64_t *d) {
   struct sl__tensor *weight = given(t, t->type, SL_SHAPE(d[2] * d[1]));
   struct sl__tensor *bias = given(t, t->type, SL_SHAPE(d[2]));
   struct sl__tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  struct sl__tensor *saved = saved_of(t, d);
   if (t->status != SL_OK) return t->status;
-  return sl__dense_shared_forward(t->context, L, x, weight, bias, y, (enum sl_activation)d[4]);
+  return sl__dense_shared_forward_saving(t->context, L, x, weight, bias, y, saved,
+                                         (enum sl_activation)d[4]);
 }
 
 static enum sl_status dense_backward_data(struct trial *t, const int64_t *d) {
@@ -81,6 +91,8 @@ static enum sl_status bias_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {5, 1, 2, 0, SL_ACTIVATION_RELU})                                              \
   CASE(__VA_ARGS__, {33, 17, 9, 1, SL_ACTIVATION_SIGMOID})                                         \
   CASE(__VA_ARGS__, {12, 20, 15, 1, SL_ACTIVATION_RELU, 4})                                        \
+  CASE(__VA_ARGS__, {9, 14, 21, 1, SL_ACTIVATION_GELU_TANH, 3, 1})                                 \
+  CASE(__VA_ARGS__, {1, 16, 24, 0, SL_ACTIVATION_SILU, 0, 1})                                      \
   CASE(__VA_ARGS__, {20, 13, 129, 1, SL_ACTIVATION_RELU})                                          \
   CASE(__VA_ARGS__, {3, 1100, 31, 0, SL_ACTIVATION_TANH})                                          \
   CASE(__VA_ARGS__, {1030, 40, 24, 1, SL_ACTIVATION_RELU})                                         \
@@ -359,21 +371,65 @@ static enum sl_status activation_backward(struct trial *t, const int64_t *d) {
 }
 
 static enum sl_status activation_backward_inplace(struct trial *t, const int64_t *d) {
-  struct sl__tensor *y = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *saved = given(t, t->type, SL_SHAPE(d[0]));
   struct sl__tensor *dy = changed(t, t->type, SL_SHAPE(d[0]), -1, 1, roundings(1));
   if (t->status != SL_OK) return t->status;
-  return sl__activation_backward_inplace(t->context, L, y, dy, (enum sl_activation)d[1]);
+  return sl__activation_backward_inplace(t->context, L, saved, dy, (enum sl_activation)d[1]);
 }
 
-#define SATURATING_SIZES(CASE, ...)                                                                \
+#define ACTIVATION_SIZES(CASE, ...)                                                                \
   CASE(__VA_ARGS__, {1, SL_ACTIVATION_NONE})                                                       \
   CASE(__VA_ARGS__, {15, SL_ACTIVATION_RELU})                                                      \
   CASE(__VA_ARGS__, {64, SL_ACTIVATION_TANH})                                                      \
   CASE(__VA_ARGS__, {1003, SL_ACTIVATION_SIGMOID})                                                 \
-  CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})
-#define ACTIVATION_SIZES(CASE, ...)                                                                \
-  SATURATING_SIZES(CASE, __VA_ARGS__)                                                              \
-  CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})
+  CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})                                                   \
+  CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})                                                     \
+  CASE(__VA_ARGS__, {260, SL_ACTIVATION_GELU_TANH})                                                \
+  CASE(__VA_ARGS__, {261, SL_ACTIVATION_SILU})
+
+/* ---- gated linear unit: rows, features ------------------------------------------------------ */
+
+static enum sl_status swiglu_forward(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x = given_in(t, t->type, SL_SHAPE(d[0], 2 * d[1]), -4, 4);
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1]), roundings(16));
+  if (t->status != SL_OK) return t->status;
+  return sl__swiglu_forward(t->context, L, x, y);
+}
+
+static enum sl_status swiglu_backward(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x = given_in(t, t->type, SL_SHAPE(d[0], 2 * d[1]), -4, 4);
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *dx = added(t, t->type, SL_SHAPE(d[0], 2 * d[1]), roundings(8));
+  if (t->status != SL_OK) return t->status;
+  return sl__swiglu_backward(t->context, L, x, dy, dx);
+}
+
+#define SWIGLU_SIZES(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1})                                                                        \
+  CASE(__VA_ARGS__, {7, 33})                                                                       \
+  CASE(__VA_ARGS__, {60, 128})
+
+/* ---- positions: N, T, features, first, length ----------------------------------------------- */
+
+static enum sl_status position_forward(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1], d[2]));
+  struct sl__tensor *table = given(t, t->type, SL_SHAPE(d[4] * d[2]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1], d[2]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__position_forward(t->context, L, x, table, y, d[3]);
+}
+
+static enum sl_status position_backward_weight(struct trial *t, const int64_t *d) {
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[1], d[2]));
+  struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE(d[4] * d[2]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__position_backward_weight(t->context, L, dy, grad, d[3]);
+}
+
+#define POSITION_SIZES(CASE, ...)                                                                  \
+  CASE(__VA_ARGS__, {1, 1, 1, 0, 1})                                                               \
+  CASE(__VA_ARGS__, {3, 5, 7, 2, 9})                                                               \
+  CASE(__VA_ARGS__, {9, 16, 64, 0, 16})
 
 /* ---- batch normalisation: N, C, plane, relu ------------------------------------------------- */
 
@@ -1332,7 +1388,11 @@ static const struct gpu_case cases[] = {
     CASES(upsample2d_backward, UPSAMPLE_SIZES, GPU_HALVES)
     CASES(activation_forward, ACTIVATION_SIZES, GPU_HALVES)
     CASES(activation_backward, ACTIVATION_SIZES, GPU_HALVES)
-    CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
+    CASES(activation_backward_inplace, ACTIVATION_SIZES, GPU_HALVES)
+    CASES(swiglu_forward, SWIGLU_SIZES, GPU_HALVES)
+    CASES(swiglu_backward, SWIGLU_SIZES, GPU_HALVES)
+    CASES(position_forward, POSITION_SIZES, GPU_HALVES)
+    CASES(position_backward_weight, POSITION_SIZES, GPU_HALVES)
     CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES)
     CASES(batchnorm_inference, NORM_SIZES, GPU_HALVES)
     CASES(batchnorm_backward_sums, NORM_SIZES, GPU_HALVES)
