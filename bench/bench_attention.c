@@ -2,8 +2,9 @@
  *
  *     bench_attention [--devices LIST] [--replicas N] [--seconds S] B,T,H,D[,Hkv] ...
  *
- * Prints a JSON line a shape: forward_ms and backward_ms, medians; bench/torch_attention.py prints
- * the same of PyTorch's scaled_dot_product_attention. Without shapes: those of performance.md. */
+ * Prints a JSON line a shape: forward_ms and backward_ms, medians, and the least;
+ * bench/torch_attention.py prints the same of PyTorch's scaled_dot_product_attention. Without
+ * shapes: those of performance.md. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -103,9 +104,10 @@ static int measure(const struct bench *b, const char *text) {
     for (int k = 0; k < TENSORS; k++) sl__tensor_free(slices[i].t[k]);
   if (rounds < 1) return 1;
   for (int k = 0; k < 2; k++) qsort(ms[k], (size_t)rounds, sizeof **ms, compare);
-  return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "peer", "starling", "bench",
-                               "attention", "shape", text, "rounds", rounds, "forward_ms",
-                               ms[0][rounds / 2], "backward_ms", ms[1][rounds / 2]));
+  return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "peer", "starling",
+                               "bench", "attention", "shape", text, "rounds", rounds, "forward_ms",
+                               ms[0][rounds / 2], "backward_ms", ms[1][rounds / 2],
+                               "forward_min_ms", ms[0][0], "backward_min_ms", ms[1][0]));
 }
 
 static error_t parse(int key, char *text, struct argp_state *state) {

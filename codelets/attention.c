@@ -18,15 +18,42 @@ enum { TILE = 64, BLOCK = 64, PARTS = 16 }; /* rows of a tile, keys of a block, 
 
 /* ---- products ------------------------------------------------------------------------------ */
 
+/* What a product leaves out because no query reads a later key: query m of a tile reads the first
+ * (first + m) / group + 1 keys of a block, if it has so many. */
+enum stairs {
+  WHOLE,
+  STAIRS_TO, /* sums of queries (rows) and keys (columns) */
+  STAIRS_A,  /* a: of queries (rows) and keys */
+  STAIRS_A_T /* a: of keys (rows) and queries, the last one first */
+};
+
 /* to[r][c] (+)= the sum over k of a[r a_row + k a_step] b[k b_step + c] */
 struct product {
   int64_t count, a_row, a_step, b_step, to_pitch;
   bool add;
+  enum stairs stairs;
+  int64_t first, group;
 };
 typedef void run_tile(const struct product *p, const float *a, const float *b, float *to);
 
 #define SL__TILE_FILE "codelets/kernels/attention_tile.h"
 #include "codelets/kernels/simd_variants.h"
+
+static int64_t at_most(int64_t count, int64_t most) {
+  return count < 0 ? 0 : count < most ? count : most;
+}
+
+/* Terms of the sums of rows [r, end), from column c on; 0: nobody reads them. */
+static int64_t terms_of(const struct product *p, int64_t r, int64_t end, int64_t c) {
+  int64_t last = p->first + end - 1, keys = last < 0 ? 0 : last / p->group + 1; /* of row end - 1 */
+  switch (p->stairs) {
+    case WHOLE: return p->count;
+    case STAIRS_TO: return c < keys ? p->count : 0;
+    case STAIRS_A: return at_most(keys, p->count);
+    case STAIRS_A_T: return p->count - at_most(r * p->group - p->first, p->count);
+  }
+  return p->count;
+}
 
 /* The columns are a multiple of 16. */
 static void product(const struct product *p, int64_t rows, int64_t columns, const float *a,
@@ -41,7 +68,9 @@ static void product(const struct product *p, int64_t rows, int64_t columns, cons
     times = (rows + most - 1) / most;
     for (int64_t i = 0; i < times; i++) {
       int64_t r = rows * i / times, end = rows * (i + 1) / times;
-      tiles[end - r](p, a + r * p->a_row, b + c, to + r * p->to_pitch + c);
+      struct product part = *p;
+      part.count = terms_of(p, r, end, c);
+      if (part.count) tiles[end - r](&part, a + r * p->a_row, b + c, to + r * p->to_pitch + c);
     }
     next = c + vectors * lanes;
   }
@@ -235,13 +264,14 @@ static int64_t keys_for(const struct work *w, int64_t m, int64_t block) {
   return keys < 0 ? 0 : keys < BLOCK ? keys : BLOCK;
 }
 
-/* A row's scores become e^(score - most so far), those of masked keys 0; what was summed so far is
- * rescaled. */
+/* A row's scores of that many keys become e^(score - most so far), those of masked keys 0; what was
+ * summed so far is rescaled. */
 SL__INLINE void softmax_row(float *s, int32_t keys, float *most, float *sum, float *o,
                             int64_t width) {
   float part[PARTS], top = *most;
+  int32_t end = (keys + PARTS - 1) / PARTS * PARTS;
   for (int k = 0; k < PARTS; k++) part[k] = -INFINITY;
-  for (int32_t c = 0; c < BLOCK; c += PARTS)
+  for (int32_t c = 0; c < end; c += PARTS)
     for (int32_t k = 0; k < PARTS; k++) {
       float v = c + k < keys ? s[c + k] : -INFINITY;
       part[k] = v > part[k] ? v : part[k];
@@ -250,17 +280,20 @@ SL__INLINE void softmax_row(float *s, int32_t keys, float *most, float *sum, flo
     for (int k = 0; k < half; k++) part[k] = part[k + half] > part[k] ? part[k + half] : part[k];
   top = part[0] > top ? part[0] : top;
   for (int k = 0; k < PARTS; k++) part[k] = 0;
-  for (int32_t c = 0; c < BLOCK; c += PARTS)
+  for (int32_t c = 0; c < end; c += PARTS)
     for (int32_t k = 0; k < PARTS; k++) {
-      float v = c + k < keys ? sl__exp(s[c + k] - top) : 0;
+      float v = sl__exp(s[c + k] - top);
+      v = c + k < keys ? v : 0;
       s[c + k] = v;
       part[k] += v;
     }
+  for (int32_t c = end; c < BLOCK; c++) s[c] = 0;
   for (int half = PARTS / 2; half; half /= 2)
     for (int k = 0; k < half; k++) part[k] += part[k + half];
   float rest = sl__exp(*most - top);
   *sum = *sum * rest + part[0];
   *most = top;
+  if (rest == 1) return;
   for (int64_t i = 0; i < width; i++) o[i] *= rest;
 }
 
@@ -291,28 +324,46 @@ static int64_t last_block(const struct work *w, int64_t first, int64_t rows) {
   return position_of(w, first + rows - 1) / BLOCK;
 }
 
-/* Scores: S = Q K^T. */
-static const struct product *scores(const struct work *w, struct product *p) {
-  *p = (struct product){
-      .count = w->a->dims, .a_row = w->width, .a_step = 1, .b_step = BLOCK, .to_pitch = BLOCK};
+/* A product of a tile of queries, which begins at row `first`, and block j of keys. */
+static struct product product_of(const struct work *w, int64_t first, int64_t j,
+                                 enum stairs stairs) {
+  int64_t group = group_of(w->a), begin = first + (w->a->o.position - j * BLOCK) * group;
+  struct product p = {.stairs = stairs, .first = begin, .group = group};
+  if (begin / group + 1 >= BLOCK) p.stairs = WHOLE;
   return p;
 }
 
+/* Of a tile and a block in panels by keys: scores, and the products of values and dy. */
+static void score(const struct work *w, int64_t first, int64_t rows, int64_t j, const float *a,
+                  const float *b, float *to) {
+  struct product p = product_of(w, first, j, STAIRS_TO);
+  p.count = w->a->dims;
+  p.a_row = w->width;
+  p.a_step = 1;
+  p.b_step = p.to_pitch = BLOCK;
+  product(&p, rows, BLOCK, a, b, to);
+}
+
+/* to [rows, width] += p b, with p of a tile and a block, b of that block */
+static void add_keys(const struct work *w, int64_t first, int64_t rows, int64_t j, const float *p,
+                     const float *b, float *to) {
+  struct product sum = product_of(w, first, j, STAIRS_A);
+  sum.count = keys_for(w, first + rows - 1, j);
+  sum.a_row = BLOCK;
+  sum.a_step = 1;
+  sum.b_step = sum.to_pitch = w->width;
+  sum.add = true;
+  product(&sum, rows, w->width, p, b, to);
+}
+
 static void forward_tile(struct work *w, int64_t first, int64_t rows) {
-  struct product s;
   load_queries(w, first, rows);
   memset(w->o, 0, (size_t)(rows * w->width) * sizeof *w->o);
   for (int64_t r = 0; r < rows; r++) w->most[r] = -INFINITY, w->sum[r] = 0;
   for (int64_t j = 0; j <= last_block(w, first, rows); j++) {
-    const struct product sum = {.count = keys_for(w, first + rows - 1, j),
-                                .a_row = BLOCK,
-                                .a_step = 1,
-                                .b_step = w->width,
-                                .to_pitch = w->width,
-                                .add = true};
-    product(scores(w, &s), rows, BLOCK, w->q, w->keys_t + j * BLOCK * w->a->dims, w->p);
+    score(w, first, rows, j, w->q, w->keys_t + j * BLOCK * w->a->dims, w->p);
     softmax_tile(w, first, rows, j);
-    product(&sum, rows, w->width, w->p, w->values + j * BLOCK * w->width, w->o);
+    add_keys(w, first, rows, j, w->p, w->values + j * BLOCK * w->width, w->o);
   }
   write_tile(w, first, rows);
 }
@@ -412,11 +463,13 @@ SL__SIMD static void slopes_tile(struct work *w, int64_t first, int64_t rows, in
     float *p = w->p + r * BLOCK, *dp = w->dp + r * BLOCK, lse = w->most[r], sum = w->sum[r];
     int32_t keys = (int32_t)keys_for(w, first + r, block);
     if (w->a->o.dropout.rate > 0) draw_factors(w, first + r, block, factor);
-    for (int32_t k = 0; k < BLOCK; k++) {
-      float v = k < keys ? sl__exp(p[k] - lse) : 0;
-      p[k] = v * factor[k];
-      dp[k] = k < keys ? v * (factor[k] * dp[k] - sum) : 0;
+    int32_t end = (keys + PARTS - 1) / PARTS * PARTS;
+    for (int32_t k = 0; k < end; k++) {
+      float v = sl__exp(p[k] - lse), slope = v * (factor[k] * dp[k] - sum);
+      p[k] = k < keys ? v * factor[k] : 0;
+      dp[k] = k < keys ? slope : 0;
     }
+    for (int32_t k = end; k < BLOCK; k++) p[k] = dp[k] = 0;
   }
 }
 
@@ -426,29 +479,29 @@ SL__SIMD static void write_queries(const struct work *w, int64_t first, int64_t 
              w->dx + place_of_query(w, first + r), w->add);
 }
 
-/* The last query comes first: a later chunk's queries have had their turn already. */
+/* to [keys, width] += p^T b, with p of a tile and a block, b of that tile. The last query comes
+ * first: a later chunk's queries have had their turn already. */
+static void add_queries(const struct work *w, int64_t first, int64_t rows, int64_t j,
+                        const float *p, const float *b, float *to) {
+  struct product sum = product_of(w, first, j, STAIRS_A_T);
+  sum.count = rows;
+  sum.a_row = 1;
+  sum.a_step = -BLOCK;
+  sum.b_step = -w->width;
+  sum.to_pitch = w->width;
+  sum.add = true;
+  product(&sum, keys_for(w, first + rows - 1, j), w->width, p + (rows - 1) * BLOCK,
+          b + (rows - 1) * w->width, to);
+}
+
 static void backward_block(struct work *w, int64_t first, int64_t rows, int64_t j) {
-  int64_t keys = keys_for(w, first + rows - 1, j), at = j * BLOCK * w->width,
-          at_t = j * BLOCK * w->a->dims, last = rows - 1;
-  const struct product dq = {.count = keys,
-                             .a_row = BLOCK,
-                             .a_step = 1,
-                             .b_step = w->width,
-                             .to_pitch = w->width,
-                             .add = true};
-  const struct product dk = {.count = rows,
-                             .a_row = 1,
-                             .a_step = -BLOCK,
-                             .b_step = -w->width,
-                             .to_pitch = w->width,
-                             .add = true};
-  struct product s;
-  product(scores(w, &s), rows, BLOCK, w->q, w->keys_t + at_t, w->p);
-  product(&s, rows, BLOCK, w->o, w->values_t + at_t, w->dp);
+  int64_t at = j * BLOCK * w->width, at_t = j * BLOCK * w->a->dims;
+  score(w, first, rows, j, w->q, w->keys_t + at_t, w->p);
+  score(w, first, rows, j, w->o, w->values_t + at_t, w->dp);
   slopes_tile(w, first, rows, j);
-  product(&dq, rows, w->width, w->dp, w->keys + at, w->dq);
-  product(&dk, keys, w->width, w->p + last * BLOCK, w->o + last * w->width, w->dvalues + at);
-  product(&dk, keys, w->width, w->dp + last * BLOCK, w->q + last * w->width, w->dkeys + at);
+  add_keys(w, first, rows, j, w->dp, w->keys + at, w->dq);
+  add_queries(w, first, rows, j, w->p, w->o, w->dvalues + at);
+  add_queries(w, first, rows, j, w->dp, w->q, w->dkeys + at);
 }
 
 static void backward_tile(struct work *w, int64_t first, int64_t rows) {
