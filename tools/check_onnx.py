@@ -472,7 +472,7 @@ def torch_models(torch):
             self.gate, self.down = nn.Linear(16, 16), nn.Linear(8, 3)
 
         def forward(self, x):
-            gate, up = self.gate(self.silu(self.act(self.up(x + self.wpe)))).chunk(2, -1)
+            gate, up = self.gate(self.silu(self.act(self.up(x + self.wpe)))).split(8, -1)
             return self.down(nn.functional.silu(gate) * up)
 
     class Words(nn.Module):

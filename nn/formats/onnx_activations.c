@@ -133,17 +133,17 @@ static bool find_gate(const reader *r, const node_of *split, const node_of *part
 }
 
 enum sl_status sl__onnx_read_split(reader *r, const node_of *node) {
-  const struct sl__onnx_tensor *sizes = sl__onnx_constant(r, node, 1);
+  const int64_t *sizes;
   const node_of *part[3];
   enum sl_status status;
   int64_t number;
   value_of x;
-  int axis;
+  int axis, count;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_get_whole(r, node, "axis", 0, &number));
   SL__TRY(sl__onnx_axis(r, node, number, x.view.ndim + 1, &axis));
-  bool equal = !sl__onnx_has(node, 1) || (sizes && sizes->wholes && sizes->count == 2 &&
-                                          sizes->wholes[0] == sizes->wholes[1]);
+  SL__TRY(sl__onnx_get_either(r, node, "split", 1, &sizes, &count));
+  bool equal = !sizes || (count == 2 && sizes[0] == sizes[1]);
   if (node->outputs != 2 || axis != x.view.ndim || !equal || !find_gate(r, node, part))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "is supported only as a part of swiglu: the halves of the last axis, of "

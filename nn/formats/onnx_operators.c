@@ -51,7 +51,7 @@ static const struct {
     {"Shape", sl__onnx_read_shape, " end start "},
     {"Sigmoid", sl__onnx_read_activation, ""},
     {"Slice", sl__onnx_read_slice, " axes ends starts "},
-    {"Split", sl__onnx_read_split, " axis num_outputs "},
+    {"Split", sl__onnx_read_split, " axis num_outputs split "},
     {"Squeeze", sl__onnx_read_squeeze, " axes "},
     {"Sum", sl__onnx_read_add, ""},
     {"Tanh", sl__onnx_read_activation, ""},
