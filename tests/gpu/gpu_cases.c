@@ -1017,7 +1017,8 @@ static enum sl_status softmax_xent_gradient(struct trial *t, const int64_t *d) {
   return xent(t, d, true);
 }
 
-/* ---- head: lines, steps, inputs, words, where the biases are (0: none, 1, 2), rows of a chunk --- */
+/* ---- head: lines, steps, inputs, words, where the biases are (0: none, 1, 2), rows of a chunk ---
+ */
 
 static enum sl_status head(struct trial *t, const int64_t *d, bool gradient) {
   int64_t rows = d[0] * d[1], count = d[3] * (d[2] + (d[4] == 1));
@@ -1051,13 +1052,13 @@ static enum sl_status linear_xent_gradient(struct trial *t, const int64_t *d) {
   return head(t, d, true);
 }
 
-#define HEAD_SIZES(CASE, ...)                                                                \
-  CASE(__VA_ARGS__, {1, 1, 1, 1, 0, 1})                                                      \
-  CASE(__VA_ARGS__, {3, 5, 7, 11, 1, 4})                                                     \
-  CASE(__VA_ARGS__, {4, 9, 8, 33, 0, 16})                                                    \
+#define HEAD_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 0, 1})                                                            \
+  CASE(__VA_ARGS__, {3, 5, 7, 11, 1, 4})                                                           \
+  CASE(__VA_ARGS__, {4, 9, 8, 33, 0, 16})                                                          \
   CASE(__VA_ARGS__, {2, 3, 4, 1031, 1, 2})
-#define LONE_BIAS_SIZES(CASE, ...)                                                           \
-  CASE(__VA_ARGS__, {3, 5, 7, 11, 2, 4})                                                     \
+#define LONE_BIAS_SIZES(CASE, ...)                                                                 \
+  CASE(__VA_ARGS__, {3, 5, 7, 11, 2, 4})                                                           \
   CASE(__VA_ARGS__, {2, 4, 6, 40, 2, 8})
 
 /* ---- losses of targets: lines, steps of targets, first, steps of outputs, width, kind ---------
