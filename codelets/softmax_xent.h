@@ -1,5 +1,5 @@
-/* What the kernels of softmax and cross-entropy have in common, on CPUs and GPUs, alone and together
- * with the layer before (codelets/linear_xent.c). */
+/* What the kernels of softmax and cross-entropy have in common, on CPUs and GPUs, alone and with
+ * the layer before (codelets/linear_xent.c). */
 #ifndef SL_CODELETS_SOFTMAX_XENT_H
 #define SL_CODELETS_SOFTMAX_XENT_H
 

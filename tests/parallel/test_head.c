@@ -44,6 +44,7 @@ struct run {
   float weights[MOST];
   int64_t count;
   int tasks[2];
+  int measuring; /* tasks while metrics are computed */
 };
 
 static struct sl_model *build(const struct run *run) {
@@ -76,6 +77,7 @@ static void train(struct run *run, int64_t limit, bool eager) {
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
+  struct sl_evaluation *metrics;
   struct sl_report report;
   double accuracy;
   bool reported = true;
@@ -97,6 +99,9 @@ static void train(struct run *run, int64_t limit, bool eager) {
   run->tasks[1] = joined[1];
   OK(sl_trainer_evaluate(trainer, loader, &run->evaluated, &accuracy));
   run->tasks[0] = joined[0];
+  OK(sl_trainer_measure(trainer, loader, &metrics));
+  run->measuring = joined[0] - run->tasks[0];
+  sl_evaluation_free(metrics);
   sl__linear_xent_force(0);
   sl_trainer_free(trainer);
   read_weights(m, run);
@@ -151,6 +156,7 @@ static void joined_tasks_train_as_separate_ones(void **state) {
     train(&captured, 4 * WORDS, false);
     assert_int_equal(separate.tasks[0] + separate.tasks[1], 0);
     if (!eager.tasks[0] || !eager.tasks[1]) fail_msg("%s: separate tasks", eager.name);
+    if (eager.measuring) fail_msg("%s: metrics without the outputs", eager.name);
     assert_alike(&separate, &eager);
     assert_same_bits(&eager, &captured);
   }
