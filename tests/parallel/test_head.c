@@ -77,7 +77,7 @@ static void train(struct run *run, int64_t limit, bool eager) {
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_evaluation *metrics;
+  struct sl_evaluation *metrics = NULL;
   struct sl_report report;
   double accuracy;
   bool reported = true;
@@ -99,7 +99,7 @@ static void train(struct run *run, int64_t limit, bool eager) {
   run->tasks[1] = joined[1];
   OK(sl_trainer_evaluate(trainer, loader, &run->evaluated, &accuracy));
   run->tasks[0] = joined[0];
-  OK(sl_trainer_measure(trainer, loader, &metrics));
+  if (limit && eager) OK(sl_trainer_measure(trainer, loader, &metrics));
   run->measuring = joined[0] - run->tasks[0];
   sl_evaluation_free(metrics);
   sl__linear_xent_force(0);
