@@ -423,6 +423,29 @@ enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__lau
                                 const struct sl__loss_task *t, float smoothing,
                                 struct sl__tensor *class_weights);
 
+/* A dense layer without an activation, at each position, and softmax and cross-entropy of its
+ * outputs, in chunks of rows: only a chunk's logits exist at a time, as floats in scratch memory
+ * (on a GPU of x's type). x [N, ..., I]; param [O, I], then the biases [O] if has_bias; or `bias`
+ * [O] in a tensor of its own. targets, stats, scale, from and part as in struct sl__loss_task,
+ * smoothing and class_weights as above. dx of x's shape is written; grad as param, and bias_grad
+ * [O] where there is a bias, get the gradient's sum over the chunks in their order (accumulate:
+ * added to what they have). dx NULL: the loss only; then grad and bias_grad are NULL, too. */
+struct sl__linear_xent {
+  struct sl__tensor *x, *param, *bias, *targets, *stats, *dx, *grad, *bias_grad, *class_weights;
+  bool has_bias;
+  float scale, smoothing;
+  int64_t from;
+  int part;
+};
+enum sl_status sl__linear_xent(struct sl_context *context, const struct sl__launch *l,
+                               const struct sl__linear_xent *t);
+/* The largest number of logits that a chunk holds: a batch with no more gains nothing. */
+int64_t sl__linear_xent_limit(void);
+/* Bytes of the scratch memory for so many rows and classes. */
+size_t sl__linear_xent_scratch(int64_t rows, int64_t classes);
+/* For tests: another limit, for all threads; 0 ends that. */
+void sl__linear_xent_force(int64_t logits);
+
 /* Losses that are means over single values; a NaN target does not count. stats[1]: lines (of axis
  * 0) with a target that counts (of their first time steps only); stats[2]: targets that count.
  * delta: SL_LOSS_HUBER's. */

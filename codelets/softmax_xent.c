@@ -87,37 +87,72 @@ SL__INLINE double weighted_row(const struct sl__xent_args *a, const float *row, 
   return loss;
 }
 
-/* weighted: a constant; else there is neither smoothing nor weights. */
+/* One row; out: its gradient, or NULL. weighted: a constant; else there is neither smoothing nor
+ * weights. */
+SL__INLINE void one_row(const struct sl__xent_args *a, const float *row, int32_t label, float *out,
+                        bool weighted, const float *weights, struct sl__xent_sums *sums) {
+  if (label < 0 || label >= a->classes) {
+    sums->outside += label != SL_IGNORE;
+    for (int64_t c = 0; out && c < a->classes; c++) out[c] = 0;
+    return;
+  }
+  int64_t best = largest(row, a->classes);
+  double most = (double)row[best], sum = exponentials(row, a->classes, row[best], out);
+  sums->loss += weighted ? weighted_row(a, row, label, weights, most, sum, out)
+                         : plain_row(a, row, label, most, sum, out);
+  sums->right += best == label;
+  sums->counted++;
+}
+
 SL__INLINE void each_row(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
                          float *stats, float *dlogits, bool weighted, const float *weights) {
-  double loss = 0;
-  int64_t right = 0, counted = 0, outside = 0;
+  struct sl__xent_sums sums = {0};
+  for (int64_t n = 0; n < a->rows; n++)
+    one_row(a, logits + n * a->classes, sl__xent_label(a, labels, n),
+            dlogits ? dlogits + n * a->classes : NULL, weighted, weights, &sums);
+  sl__xent_stats(&sums, stats);
+}
+
+/* The gradient of a row is made aside, since its exponentials and its logits are needed at once. */
+SL__INLINE void rows_in_place(const struct sl__xent_args *a, float *logits, const int32_t *labels,
+                              bool weighted, const float *weights, float *spare,
+                              struct sl__xent_sums *sums) {
   for (int64_t n = 0; n < a->rows; n++) {
-    const float *row = logits + n * a->classes;
-    float *out = dlogits ? dlogits + n * a->classes : NULL;
-    int32_t label = sl__xent_label(a, labels, n);
-    if (label < 0 || label >= a->classes) {
-      outside += label != SL_IGNORE;
-      for (int64_t c = 0; out && c < a->classes; c++) out[c] = 0;
-      continue;
-    }
-    int64_t best = largest(row, a->classes);
-    double most = (double)row[best], sum = exponentials(row, a->classes, row[best], out);
-    loss += weighted ? weighted_row(a, row, label, weights, most, sum, out)
-                     : plain_row(a, row, label, most, sum, out);
-    right += best == label;
-    counted++;
+    float *row = logits + n * a->classes;
+    one_row(a, row, sl__xent_label(a, labels, n), spare, weighted, weights, sums);
+    for (int64_t c = 0; spare && c < a->classes; c++) row[c] = spare[c];
   }
-  stats[0] = (float)loss;
-  stats[1] = (float)right;
-  stats[2] = (float)counted;
-  stats[3] = (float)outside;
 }
 
 /* No part of the clones by vector width: those that fuse a product and a sum have other bits. */
 static void weighted_xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
                           float *stats, float *dlogits, const float *weights) {
   each_row(a, logits, labels, stats, dlogits, true, weights);
+}
+
+static void weighted_rows(const struct sl__xent_args *a, float *logits, const int32_t *labels,
+                          const float *weights, float *spare, struct sl__xent_sums *sums) {
+  rows_in_place(a, logits, labels, true, weights, spare, sums);
+}
+
+SL__SIMD static void plain_rows(const struct sl__xent_args *a, float *logits, const int32_t *labels,
+                                float *spare, struct sl__xent_sums *sums) {
+  rows_in_place(a, logits, labels, false, NULL, spare, sums);
+}
+
+void sl__xent_rows(const struct sl__xent_args *a, float *logits, const int32_t *labels,
+                   const float *weights, float *spare, struct sl__xent_sums *sums) {
+  if (a->weighted || a->smoothing > 0)
+    weighted_rows(a, logits, labels, weights, spare, sums);
+  else
+    plain_rows(a, logits, labels, spare, sums);
+}
+
+void sl__xent_stats(const struct sl__xent_sums *sums, float *stats) {
+  stats[0] = (float)sums->loss;
+  stats[1] = (float)sums->right;
+  stats[2] = (float)sums->counted;
+  stats[3] = (float)sums->outside;
 }
 
 SL__INLINE void run(void *buffers[], void *cl_arg, float *dlogits) {

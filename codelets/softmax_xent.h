@@ -1,7 +1,9 @@
-/* Common arguments of the CPU and CUDA kernels of softmax and cross-entropy. */
+/* What the kernels of softmax and cross-entropy have in common, on CPUs and GPUs, alone and with
+ * the layer before (codelets/linear_xent.c). */
 #ifndef SL_CODELETS_SOFTMAX_XENT_H
 #define SL_CODELETS_SOFTMAX_XENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/random.h" /* SL__HOST_DEVICE */
@@ -10,6 +12,7 @@
 struct sl__xent_args {
   int64_t rows, classes;
   int64_t columns, from, steps; /* row n's label is in line n / steps, column from + n % steps */
+  int64_t first;                /* number of the first of the rows */
   float scale, smoothing;
   int32_t weighted; /* class weights are the last buffer */
   int32_t part;     /* of the loss */
@@ -17,6 +20,7 @@ struct sl__xent_args {
 
 SL__HOST_DEVICE SL__INLINE int32_t sl__xent_label(const struct sl__xent_args *a,
                                                   const int32_t *labels, int64_t n) {
+  n += a->first;
   return labels[n / a->steps * a->columns + a->from + n % a->steps];
 }
 
@@ -36,5 +40,19 @@ SL__HOST_DEVICE SL__INLINE struct sl__xent_parts sl__xent_parts_of(const struct 
                                  smoothing / (double)a->classes};
   return parts;
 }
+
+/* What a task's rows add up to, before the rounding to stats. */
+struct sl__xent_sums {
+  double loss;
+  int64_t right, counted, outside;
+};
+
+/* On a CPU: adds the losses of a->rows rows of logits to sums. With spare, room for one row, the
+ * logits become their gradient. weights: of the classes, or NULL. */
+void sl__xent_rows(const struct sl__xent_args *a, float *logits, const int32_t *labels,
+                   const float *weights, float *spare, struct sl__xent_sums *sums);
+
+/* Writes a task's stats (struct sl__loss_task). */
+void sl__xent_stats(const struct sl__xent_sums *sums, float *stats);
 
 #endif

@@ -1,139 +1,16 @@
 /* Softmax and cross-entropy in one, with its gradient. */
-#include "codelets/softmax_xent.h"
-
-#include "codelets/activation.h"
-#include "codelets/kernels/team_cuda.h"
-#include <starling/data.h>
+#include "codelets/kernels/xent_cuda.h"
 
 namespace {
-constexpr int64_t ROOM = 10240; /* values of a row that fit into shared memory */
-
-/* A row, seen by a thread of its team: every size-th value. If shared memory holds it, the values
- * are read from global memory once. */
-template <class T, class TEAM, bool KEEP>
-struct line {
-  const T *from;
-  float *plan_cache;
-  int32_t classes;
-
-  __device__ float at(int32_t c) const { return KEEP ? plan_cache[c] : sl::value(from[c]); }
-
-  __device__ sl::peak largest() const {
-    sl::peak p = sl::peak::none();
-#pragma unroll 8
-    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
-      float x = sl::value(from[c]);
-      if (KEEP) plan_cache[c] = x;
-      p.see(x, c);
-    }
-    p = TEAM::largest(p);
-    if (p.at >= classes) p = {sl::value(from[0]), 0}; /* all are NaN: the loss check reports it */
-    return p;
-  }
-
-  __device__ double exponentials(float most) const {
-    double sum = 0;
-#pragma unroll 8
-    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size())
-      sum += static_cast<double>(sl__exp(at(c) - most));
-    return TEAM::sum(sum);
-  }
-
-  __device__ void gradient(float most, float factor, int32_t label, float scale, T *out) const {
-#pragma unroll 4
-    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
-      float e = sl__exp(at(c) - most) * factor;
-      out[c] = sl::narrow<T>(c == label ? e - scale : e);
-    }
-  }
-
-  /* With label smoothing and class weights (NULL: 1): the loss, on the team's first thread, and the
-   * gradient. */
-  __device__ double weighted(const sl__xent_args &a, const float *weights, float most, double sum,
-                             int32_t label, T *out) const {
-    sl__xent_parts parts = sl__xent_parts_of(&a, weights, label);
-    double log_sum = log(sum) + static_cast<double>(most), all = 0, loss = 0;
-    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
-      double weight = weights ? static_cast<double>(weights[c]) : 1;
-      all += weight;
-      loss += weight * (log_sum - static_cast<double>(at(c)));
-    }
-    all = TEAM::sum(all);
-    loss = TEAM::sum(loss);
-    double factor = (parts.label_part + parts.class_part * all) / sum;
-    for (int32_t c = TEAM::rank(); out && c < classes; c += TEAM::size()) {
-      double target = parts.class_part * (weights ? static_cast<double>(weights[c]) : 1);
-      if (c == label) target += parts.label_part;
-      double e = static_cast<double>(sl__exp(at(c) - most));
-      out[c] =
-          sl::narrow<T>(static_cast<float>(static_cast<double>(a.scale) * (factor * e - target)));
-    }
-    return parts.label_part * (log_sum - static_cast<double>(at(label))) + parts.class_part * loss;
-  }
-};
-
-/* dlogits may be NULL. The sums: losses, right, counted, outside. WEIGHTED: with label smoothing or
- * class weights. */
-template <class T, class TEAM, bool KEEP, bool WEIGHTED>
-__global__ void __launch_bounds__(1024, 1)
-    xent(sl__xent_args a, const T *logits, const int32_t *labels, const float *weights, T *dlogits,
-         sl::sums<4> sums) {
-  SL__SHARED(float, plan_cache);
-  double v[4] = {0, 0, 0, 0};
-  for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
-    line<T, TEAM, KEEP> row = {logits + n * a.classes, plan_cache, static_cast<int32_t>(a.classes)};
-    T *out = dlogits ? dlogits + n * a.classes : nullptr;
-    int32_t label = sl__xent_label(&a, labels, n);
-    bool mine = TEAM::rank() == 0;
-    if (label < 0 || label >= row.classes) {
-      v[3] += mine && label != SL_IGNORE;
-      for (int32_t c = TEAM::rank(); out && c < row.classes; c += TEAM::size())
-        out[c] = sl::narrow<T>(0);
-      continue;
-    }
-    sl::peak best = row.largest();
-    double sum = row.exponentials(best.value), loss = 0;
-    if (WEIGHTED) {
-      loss = row.weighted(a, weights, best.value, sum, label, out);
-    } else {
-      double logit = static_cast<double>(sl::value(row.from[label]));
-      if (mine) loss = log(sum) - (logit - static_cast<double>(best.value));
-      float factor = static_cast<float>(static_cast<double>(a.scale) / sum);
-      if (out) row.gradient(best.value, factor, label, a.scale, out);
-    }
-    v[0] += mine ? loss : 0;
-    v[1] += mine && best.at == label;
-    v[2] += mine;
-  }
-  sums.leave(v);
-}
-
-template <class T, class TEAM, bool KEEP, bool WEIGHTED>
-void launch(const sl__xent_args &a, void *buffers[], T *dlogits, int threads,
-            struct sl__cuda *cuda) {
-  sl::sums<4> sums = sl::sums_into<4>(cuda, sl::out<float>(buffers, 2));
-  unsigned grid = sl::team_grid<TEAM>(a.rows, threads);
-  size_t shared = KEEP ? static_cast<size_t>(a.classes) * sizeof(float) : 0;
-  const float *weights = a.weighted ? sl::in<float>(buffers, dlogits ? 4 : 3) : nullptr;
-  SL__LAUNCH((xent<T, TEAM, KEEP, WEIGHTED>), grid, threads, shared, cuda->stream, a,
-             sl::in<T>(buffers, 0), sl::in<int32_t>(buffers, 1), weights, dlogits, sums);
-  sl::finish(cuda, sums, grid);
-}
 
 template <class T>
 void task(void *buffers[], void *cl_arg, T *dlogits, struct sl__cuda *cuda) {
   const sl__xent_args *a = sl::args<sl__xent_args>(cl_arg);
-  bool weighted = a->weighted || a->smoothing > 0;
-  if (weighted && a->classes <= sl::SHORT_ROW)
-    launch<T, sl::warp_team, false, true>(*a, buffers, dlogits, sl::THREADS, cuda);
-  else if (weighted)
-    launch<T, sl::block_team, false, true>(*a, buffers, dlogits, sl::THREADS, cuda);
-  else if (a->classes <= sl::SHORT_ROW)
-    launch<T, sl::warp_team, false, false>(*a, buffers, dlogits, sl::THREADS, cuda);
-  else if (a->classes <= ROOM)
-    launch<T, sl::block_team, true, false>(*a, buffers, dlogits, sl::THREADS, cuda);
-  else /* few blocks at a time, so that their rows stay in the second-level cache */
-    launch<T, sl::block_team, false, false>(*a, buffers, dlogits, 1024, cuda);
+  const float *weights = a->weighted ? sl::in<float>(buffers, dlogits ? 4 : 3) : nullptr;
+  sl::xent_rows<T>(*a,
+                   {sl::in<T>(buffers, 0), sl::in<int32_t>(buffers, 1), weights, dlogits,
+                    sl::out<float>(buffers, 2)},
+                   cuda);
 }
 }  // namespace
 

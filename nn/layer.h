@@ -36,6 +36,7 @@ struct sl__block {
 };
 
 struct sl__layer;
+struct sl__loss;
 struct sl__onnx_writer;
 
 /* Largest number of values of a sample or of a layer's block, so that their bytes fit a size_t. */
@@ -89,6 +90,13 @@ struct sl__layer_kind {
    * saved tensor and flops. */
   enum sl_status (*infer)(struct sl__layer *layer);
   enum sl_status (*forward)(const struct sl__layer *layer, struct sl__pass *pass);
+  /* Can the layer compute cross-entropy of its outputs, too, so that they never exist whole? Then
+   * forward_loss does the forward pass, the loss and, in training, both backward halves: it writes
+   * stats, dx[0], and grad or shared_grad (all with add_grad). The task has no logits and no
+   * gradient of theirs. NULL: no. */
+  bool (*takes_loss)(const struct sl__layer *layer);
+  enum sl_status (*forward_loss)(const struct sl__layer *layer, struct sl__pass *pass,
+                                 const struct sl__loss *loss, const struct sl__loss_task *task);
   /* Called before the two backward halves, for their common part: turns dy into the gradient before
    * a fused activation, or adds up a normalisation's sums. May be NULL. */
   enum sl_status (*backward_begin)(const struct sl__layer *layer, struct sl__pass *pass);

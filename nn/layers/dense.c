@@ -1,5 +1,6 @@
 /* Dense layer: y = act(x W^T + b). */
 #include "nn/layers/activation.h"
+#include "nn/loss.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dense_options *o = layer->options;
@@ -83,6 +84,34 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, !o->no_bias);
 }
 
+static bool takes_loss(const struct sl__layer *layer) {
+  const struct sl_dense_options *o = layer->options;
+  return o->positions && o->activation == SL_ACTIVATION_NONE;
+}
+
+static enum sl_status forward_loss(const struct sl__layer *layer, struct sl__pass *p,
+                                   const struct sl__loss *loss, const struct sl__loss_task *task) {
+  const struct sl_dense_options *o = layer->options;
+  struct sl__linear_xent t = {.x = p->x[0],
+                              .param = p->shared ? p->shared : p->param,
+                              .targets = task->targets,
+                              .stats = task->stats,
+                              .dx = p->dx[0],
+                              .grad = p->shared ? p->shared_grad : p->grad,
+                              .class_weights = loss->weight_tensor,
+                              .has_bias = !o->no_bias,
+                              .scale = task->scale,
+                              .smoothing = loss->settings.label_smoothing,
+                              .from = task->from,
+                              .part = task->part};
+  if (p->shared && !o->no_bias) {
+    t.bias = p->param;
+    t.bias_grad = p->grad;
+  }
+  p->launch.accumulate = p->add_grad;
+  return sl__linear_xent(p->context, &p->launch, &t);
+}
+
 /* Along the last axis. The weight keeps PyTorch's layout [O, I], which is also that of an embedding
  * that shares it. */
 static const char *write_positions(struct sl__onnx_writer *w, const char *x) {
@@ -129,6 +158,8 @@ const struct sl__layer_kind sl__dense_kind = {
     .may_share = true,
     .infer = infer,
     .forward = forward,
+    .takes_loss = takes_loss,
+    .forward_loss = forward_loss,
     .backward_begin = backward_begin,
     .backward_data = backward_data,
     .backward_weight = backward_weight,

@@ -29,8 +29,27 @@ static double param_bytes(const struct sl__memory_case *c, const struct sl__laye
   return each * (double)layer->params.total;
 }
 
+/* Rows of logits that a slice has at a time, if layer i is the last one and takes the loss with it;
+ * else 0. */
+static int64_t head_rows(const struct sl__memory_case *c, int i) {
+  struct sl_shape out = c->model->layers[i].out;
+  int64_t classes = out.dim[out.ndim - 1];
+  if (i != c->model->count - 1) return 0;
+  if (c->chunk && c->chunk < out.dim[0]) out.dim[0] = c->chunk;
+  int64_t logits = c->rows * sl_shape_count(&out);
+  return sl__head_takes_loss(c->model, c->loss, true, logits) ? logits / classes : 0;
+}
+
+/* The scratch memory of that layer. */
+static double head_bytes(const struct sl__memory_case *c, int i) {
+  const struct sl_shape *out = &c->model->layers[i].out;
+  int64_t rows = head_rows(c, i);
+  return rows ? (double)sl__linear_xent_scratch(rows, out->dim[out->ndim - 1]) : 0;
+}
+
 /* A layer's output, of one slice. */
 static double value_bytes(const struct sl__memory_case *c, int i) {
+  if (head_rows(c, i)) return 0;
   return (double)sl__type_size(sl__value_type(c->math)) * (double)c->rows *
          (double)sl_shape_count(&c->model->layers[i].out);
 }
@@ -52,7 +71,8 @@ double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
   const struct sl__layer *layer = &c->model->layers[i];
   if (!layer->needs_gradient) slices = 1; /* no backward pass keeps its values */
   if (c->grid && sl__is_recomputed(c->model, c->grid, i)) slices = 0; /* nor these */
-  return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + kept_bytes(c, i) * slices;
+  return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + head_bytes(c, i) +
+         kept_bytes(c, i) * slices;
 }
 
 /* StarPU moves what has no room there. */
@@ -100,10 +120,13 @@ static double least_on_node(struct sl__memory_case *c, const struct sl__grid *gr
 
 enum sl_status sl__placement_check_memory(const struct sl_model *model,
                                           const struct sl_optimizer *optimizer,
-                                          const struct sl__grid *grid, int64_t batch) {
+                                          const struct sl_loss *loss, const struct sl__grid *grid,
+                                          int64_t batch) {
   struct sl__memory_case c = {.grid = grid,
                               .model = model,
                               .optimizer = optimizer,
+                              .loss = loss,
+                              .chunk = grid->chunk,
                               .microbatches = grid->microbatches,
                               .math = grid->math};
   enum sl_status status = SL_OK;

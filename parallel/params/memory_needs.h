@@ -2,13 +2,17 @@
 #ifndef SL_PARALLEL_PARAMS_MEMORY_NEEDS_H
 #define SL_PARALLEL_PARAMS_MEMORY_NEEDS_H
 
+#include <starling/nn.h>
+
 #include "parallel/step/grid.h"
 
 struct sl__memory_case {
   const struct sl__grid *grid; /* NULL, or tells what is computed again */
   const struct sl_model *model;
   const struct sl_optimizer *optimizer;
-  int64_t rows; /* of one slice */
+  const struct sl_loss *loss;
+  int64_t rows;  /* of one slice */
+  int64_t chunk; /* time steps of a chunk; 0: sequences are not cut */
   int microbatches;
   enum sl_math math;
 };
@@ -25,6 +29,7 @@ double sl__device_memory(const struct sl__device *device);
  * parameters and gradients of the layers placed there, and one slice's values of each layer. */
 enum sl_status sl__placement_check_memory(const struct sl_model *model,
                                           const struct sl_optimizer *optimizer,
-                                          const struct sl__grid *grid, int64_t batch);
+                                          const struct sl_loss *loss, const struct sl__grid *grid,
+                                          int64_t batch);
 
 #endif

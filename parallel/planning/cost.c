@@ -16,6 +16,8 @@ enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
 double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices) {
   const struct sl__memory_case memory = {.model = c->model,
                                          .optimizer = c->optimizer,
+                                         .loss = &c->loss,
+                                         .chunk = c->chunk,
                                          .rows = c->rows,
                                          .microbatches = c->microbatches,
                                          .math = c->math};

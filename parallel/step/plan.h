@@ -106,6 +106,14 @@ int sl__plan_tags(const struct sl__plan *plan);
  * passes; of this rank's layers, and the messages to and from the other ranks of the group. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
+/* Are the last layer and the loss one operation, so that the layer's outputs (`logits` of one slice
+ * and one chunk in time) never exist whole (codelets/linear_xent.c)? The rule: a dense layer with
+ * positions and without an activation; cross-entropy, without parts; more logits than
+ * sl__linear_xent_limit, below which separate tasks are faster; and in training, a layer that
+ * trains behind others that do. */
+bool sl__head_takes_loss(const struct sl_model *model, const struct sl_loss *loss, bool training,
+                         int64_t logits);
+
 /* Numbers of the messages between ranks: the trainer's, and from SL__TAG_STORES on those of the
  * public KVStores, each key its own (MPI has at least 32768). Those of a group exchange no
  * gradients, so borders and exchanges may have the same. */

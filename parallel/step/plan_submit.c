@@ -144,6 +144,34 @@ out:
   return status;
 }
 
+/* Is layer i the last one, and its task that of the loss, too? */
+static bool joins_loss(const struct sl__plan *plan, const struct sl__step *step, int i) {
+  return i == plan->model->count - 1 && sl__plan_joins_head(plan, step);
+}
+
+/* The last layer with the loss and, in training, the gradients of both. The loss of an earlier
+ * chunk or microbatch has written to the parameters' gradient before. */
+static enum sl_status submit_head(struct sl__plan *plan, const struct sl__step *step, int s, int c,
+                                  struct sl__pass *pass) {
+  const struct sl__slice *slice = &plan->slices[s];
+  int last = plan->model->count - 1, input = plan->model->layers[last].input[0];
+  const struct sl__layer *layer = &plan->model->layers[last];
+  int64_t first = 0, steps;
+  if (plan->chunks > 1) sl__chunk_steps(plan, c, &first, &steps);
+  const struct sl__loss_task task = {.targets = sl__part(step->labels, s),
+                                     .stats = slice->stats[c],
+                                     .scale = step->scale[0],
+                                     .from = first};
+  pass->launch.priority = SL__PRIORITY_LOSS;
+  if (step->training) {
+    pass->dx[0] = slice->dy[c * plan->model->count + input];
+    pass->grad = step->grads[slice->replica][last];
+    pass->add_grad = slice->microbatch > 0 || c > 0;
+    if (pass->shared) pass->shared_grad = step->grads[slice->replica][layer->tied_to];
+  }
+  return layer->kind->forward_loss(layer, pass, step->loss, &task);
+}
+
 static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
                                     int c, int i) {
   struct sl_model *model = plan->model;
@@ -153,7 +181,10 @@ static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step
   SL__TRY(submit_bf16_copies(plan, step, s, i));
   if (pass.state && c == 0 && !(step->carry && plan->has_state))
     SL__TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
-  SL__TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
+  if (joins_loss(plan, step, i))
+    SL__TRY(submit_head(plan, step, s, c, &pass));
+  else
+    SL__TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
   drop_inputs(plan, &plan->slices[s], c, i);
   bool is_read_back = model->layers[i].state_is_cache && keeps_saved(plan, i) && step->training;
   if (pass.state && c == plan->chunks - 1 && !step->keep && !is_read_back)
@@ -174,7 +205,8 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
       sl__tensor_invalidate(plan->slices[s].y[c * model->count + i]);
   }
   if (plan->slices[s].x && !step->training) sl__tensor_invalidate(plan->slices[s].x);
-  if (step->labels && sl__grid_is_here(plan->grid, model->count - 1))
+  if (step->labels && sl__grid_is_here(plan->grid, model->count - 1) &&
+      !sl__plan_joins_head(plan, step))
     SL__TRY(submit_loss(plan, step, s, c));
 out:
   return status;
@@ -285,11 +317,11 @@ static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__st
     if (plan->model->layers[i].needs_gradient) {
       if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
       SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));
-      if (sl__grid_is_here(plan->grid, i) && !is_applied(plan, i))
+      if (sl__grid_is_here(plan->grid, i) && !is_applied(plan, i) && !joins_loss(plan, step, i))
         SL__TRY(backward_layer(plan, step, s, c, i, writer));
       record_writer(plan, i, writer);
     }
-    drop_layer(plan, &plan->slices[s], c, i);
+    if (!joins_loss(plan, step, i)) drop_layer(plan, &plan->slices[s], c, i);
   }
 out:
   free(writer);

@@ -22,6 +22,9 @@ enum sl_status sl__plan_carry_gradient(const struct sl__plan *plan, int s, int c
 enum sl_status sl__plan_carry_gradients(const struct sl__plan *plan, int s, int c, int i,
                                         const int *writer);
 
+/* Are the last layer and the loss one task (plan_head.c)? Not where the step keeps the outputs. */
+bool sl__plan_joins_head(const struct sl__plan *plan, const struct sl__step *step);
+
 /* The loss of a slice where it has parts, and what is theirs among the slice's tensors
  * (plan_loss.c). */
 enum sl_status sl__plan_submit_parts(struct sl__plan *plan, const struct sl__step *step, int s,

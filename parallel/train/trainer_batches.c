@@ -136,7 +136,8 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
   if (!plans) return SL_NO_MEMORY;
   t->plans = plans;
   enum sl_status status =
-      training ? sl__placement_check_memory(t->model, &t->optimizer, &t->grid, batch->batch)
+      training ? sl__placement_check_memory(t->model, &t->optimizer, &t->loss.settings, &t->grid,
+                                            batch->batch)
                : SL_OK;
   if (status != SL_OK) return status;
   status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);

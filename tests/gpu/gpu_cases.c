@@ -1132,6 +1132,50 @@ static enum sl_status softmax_xent_gradient(struct trial *t, const int64_t *d) {
   return xent(t, d, true);
 }
 
+/* ---- head: lines, steps, inputs, words, where the biases are (0: none, 1, 2), rows of a chunk ---
+ */
+
+static enum sl_status head(struct trial *t, const int64_t *d, bool gradient) {
+  int64_t rows = d[0] * d[1], count = d[3] * (d[2] + (d[4] == 1));
+  double terms = 4 * (double)(d[2] + d[3] + rows) + 64;
+  bool weighted = d[2] % 2 == 0;
+  struct sl__linear_xent task = {.x = given(t, t->type, SL_SHAPE(d[0], d[1], d[2])),
+                                 .param = given(t, t->type, SL_SHAPE(count)),
+                                 .bias = d[4] == 2 ? given(t, t->type, SL_SHAPE(d[3])) : NULL,
+                                 .has_bias = d[4] != 0,
+                                 .scale = 0.125f};
+  task.targets = given_integers(t, SL_SHAPE(d[0], d[1]), -2, d[3] + 1);
+  task.stats = written(t, SL_F32, SL_SHAPE(4), sums_of(terms, 4 * (double)rows));
+  if (gradient) {
+    task.dx = written(t, t->type, SL_SHAPE(d[0], d[1], d[2]), sums_of(terms, 1));
+    task.grad = added(t, SL_F32, SL_SHAPE(count), sums_of(terms, 1));
+    if (task.bias) task.bias_grad = added(t, SL_F32, SL_SHAPE(d[3]), sums_of(terms, 1));
+  }
+  if (weighted) {
+    task.class_weights = given_in(t, SL_F32, SL_SHAPE(d[3]), 0.5, 2);
+    task.smoothing = 0.2f;
+  }
+  if (t->status != SL_OK) return t->status;
+  sl__linear_xent_force((d[5] + 1) * d[3]);
+  enum sl_status status = sl__linear_xent(t->context, L, &task);
+  sl__linear_xent_force(0);
+  return status;
+}
+
+static enum sl_status linear_xent(struct trial *t, const int64_t *d) { return head(t, d, false); }
+static enum sl_status linear_xent_gradient(struct trial *t, const int64_t *d) {
+  return head(t, d, true);
+}
+
+#define HEAD_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 0, 1})                                                            \
+  CASE(__VA_ARGS__, {3, 5, 7, 11, 1, 4})                                                           \
+  CASE(__VA_ARGS__, {4, 9, 8, 33, 0, 16})                                                          \
+  CASE(__VA_ARGS__, {2, 3, 4, 1031, 1, 2})
+#define LONE_BIAS_SIZES(CASE, ...)                                                                 \
+  CASE(__VA_ARGS__, {3, 5, 7, 11, 2, 4})                                                           \
+  CASE(__VA_ARGS__, {2, 4, 6, 40, 2, 8})
+
 /* ---- losses of targets: lines, steps of targets, first, steps of outputs, width, kind ---------
  */
 
@@ -1437,6 +1481,9 @@ static const struct gpu_case cases[] = {
     CASES(labels, LABELS_SIZES, GPU_F32)
     CASES(softmax_xent, LOSS_SIZES, GPU_HALVES)
     CASES(softmax_xent_gradient, LOSS_SIZES, GPU_HALVES)
+    CASES(linear_xent, HEAD_SIZES, GPU_F32)
+    CASES(linear_xent_gradient, HEAD_SIZES, GPU_F32)
+    LONE_BIAS_SIZES(CASE, linear_xent_bias_gradient, linear_xent_gradient, GPU_F32)
     CASES(elementwise_loss, ELEMENTWISE_SIZES, GPU_HALVES)
     CASES(elementwise_loss_gradient, ELEMENTWISE_SIZES, GPU_HALVES)
     CASES(cosine_loss, COSINE_SIZES, GPU_HALVES)
