@@ -30,8 +30,9 @@ static double param_bytes(const struct sl__memory_case *c, const struct sl__laye
 
 /* A layer's output, of one slice. */
 static double value_bytes(const struct sl__memory_case *c, int i) {
-  return (double)sl__type_size(sl__value_type(c->math)) * (double)c->rows *
-         (double)sl_shape_count(&c->model->layers[i].out);
+  const struct sl__layer *layer = &c->model->layers[i];
+  return (double)sl__type_size(sl__output_type(layer, c->math)) * (double)c->rows *
+         (double)sl_shape_count(&layer->out);
 }
 
 /* Of one slice; the input's bf16 copy counts with the layer that reads it first. */

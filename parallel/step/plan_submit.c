@@ -56,9 +56,9 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   if (layer->tied_to >= 0)
     pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
-    pass.x[k] = layer->input[k] != SL__INPUT ? slice->y[chunk + layer->input[k]]
-                : slice->x                   ? slice->x
-                                             : sl__part(step->x, s);
+    pass.x[k] = layer->input[k] != SL__INPUT       ? slice->y[chunk + layer->input[k]]
+                : slice->x && !layer->gives_tokens ? slice->x
+                                                   : sl__part(step->x, s);
   return pass;
 }
 
