@@ -358,6 +358,12 @@ enum sl_status sl__add_relu_backward(struct sl_context *context, const struct sl
 /* y (+)= factors[0] * factors[1] * ..., in that order; count from 2 to 15 */
 enum sl_status sl__multiply(struct sl_context *context, const struct sl__launch *l, int count,
                             struct sl__tensor *const *factors, struct sl__tensor *y);
+/* The same of factors that broadcast: y (+)= sums of their product over the axes that y lacks. The
+ * first factor has all axes. The others and y lack an axis of a sample if it is 1 there, or if they
+ * have fewer axes: then the first ones (NumPy's rule). Sums have a fixed order. count from 1 */
+enum sl_status sl__multiply_broadcast(struct sl_context *context, const struct sl__launch *l,
+                                      int count, struct sl__tensor *const *factors,
+                                      struct sl__tensor *y);
 /* Copies that move axes (the batch's is axis 0). y (+)= x with the axes in another order: y's axis
  * d is x's axis axes[d]. */
 enum sl_status sl__permute(struct sl_context *context, const struct sl__launch *l,

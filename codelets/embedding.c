@@ -10,7 +10,7 @@
 
 SL__KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__embedding_args *a = sl__args(cl_arg);
-  const int32_t *tokens = sl__buffer(buffers, 0);
+  const void *tokens = sl__buffer(buffers, 0);
   const float *table = sl__buffer(buffers, 1);
   float *y = sl__buffer(buffers, 2);
   for (int64_t n = 0; n < a->rows * a->steps; n++, y += a->features) {
@@ -25,7 +25,7 @@ SL__KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
 /* A repeated token gets all its gradients, in the order of the batch. */
 SL__KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__embedding_args *a = sl__args(cl_arg);
-  const int32_t *tokens = sl__buffer(buffers, 0);
+  const void *tokens = sl__buffer(buffers, 0);
   const float *dy = sl__buffer(buffers, 1);
   float *grad = sl__buffer(buffers, 2);
   if (!sl__accumulate(cl_arg))
@@ -38,7 +38,7 @@ SL__KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg)
   }
 }
 
-SL__SIMD static void collect(const struct sl__embedding_args *a, const int32_t *tokens,
+SL__SIMD static void collect(const struct sl__embedding_args *a, const void *tokens,
                              const float *dy, struct sl__rows *rows) {
   for (int64_t n = 0; n < a->rows * a->steps; n++, dy += a->features) {
     int32_t token = sl__embedding_token(a, tokens, n);
@@ -60,20 +60,24 @@ SL__KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
 static enum sl_status check(const char *name, const struct sl__tensor *tokens,
                             const struct sl__tensor *values, int64_t features, int64_t vocabulary,
                             int64_t from, struct sl__embedding_args *a) {
-  *a = (struct sl__embedding_args){
-      .rows = tokens->shape.dim[0], .from = from, .vocabulary = vocabulary, .features = features};
+  *a = (struct sl__embedding_args){.rows = tokens->shape.dim[0],
+                                   .from = from,
+                                   .vocabulary = vocabulary,
+                                   .features = features,
+                                   .floats = tokens->type == SL_F32};
   a->columns = sl_shape_count(&tokens->shape) / a->rows;
   if (features > 0) a->steps = sl_shape_count(&values->shape) / (a->rows * features);
   if (features >= 1 && vocabulary >= 1 && a->steps >= 1 && from >= 0 &&
       sl_shape_count(&values->shape) == a->rows * a->steps * features &&
-      from + a->steps <= a->columns && tokens->type == SL_I32)
+      from + a->steps <= a->columns && (tokens->type == SL_I32 || a->floats))
     return SL_OK;
-  return sl__fail(
-      SL_BAD_SHAPE,
-      "%s: %lld x %lld tokens (i32), %lld values from position %lld on and a table of %lld x "
-      "%lld do not fit",
-      name, (long long)a->rows, (long long)a->columns, (long long)sl_shape_count(&values->shape),
-      (long long)from, (long long)vocabulary, (long long)features);
+  return sl__fail(SL_BAD_SHAPE,
+                  "%s: %lld x %lld tokens (i32 or f32), %lld values from position %lld on and a "
+                  "table of %lld x "
+                  "%lld do not fit",
+                  name, (long long)a->rows, (long long)a->columns,
+                  (long long)sl_shape_count(&values->shape), (long long)from, (long long)vocabulary,
+                  (long long)features);
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,

@@ -1,4 +1,4 @@
-/* Embedding: arguments, and the index of the n-th token. */
+/* Embedding: arguments, and the index of the n-th token, below 0 if it is none. */
 #ifndef SL_CODELETS_EMBEDDING_H
 #define SL_CODELETS_EMBEDDING_H
 
@@ -11,6 +11,7 @@
 struct sl__embedding_args {
   int64_t rows, columns, from, steps; /* tokens [rows, columns], of which `steps` columns count */
   int64_t vocabulary, features;
+  int64_t floats; /* the tokens are whole f32 numbers: a field of a row of numbers */
 };
 
 struct sl__embedding_rows_args {
@@ -19,8 +20,11 @@ struct sl__embedding_rows_args {
 };
 
 SL__HOST_DEVICE SL__INLINE int32_t sl__embedding_token(const struct sl__embedding_args *a,
-                                                       const int32_t *tokens, int64_t n) {
-  return tokens[n / a->steps * a->columns + a->from + n % a->steps];
+                                                       const void *tokens, int64_t n) {
+  int64_t at = n / a->steps * a->columns + a->from + n % a->steps;
+  if (!a->floats) return ((const int32_t *)tokens)[at];
+  float value = ((const float *)tokens)[at];
+  return value >= 0 && value < (float)a->vocabulary ? (int32_t)value : -1;
 }
 
 SL__HOST_DEVICE SL__INLINE bool sl__embedding_has(const struct sl__embedding_args *a,

@@ -12,7 +12,7 @@ namespace {
 /* ---- forward: a row of the table for each position ---- */
 
 template <int N, class T>
-__global__ void forward(sl__embedding_args a, const int32_t *tokens, const T *table, T *y) {
+__global__ void forward(sl__embedding_args a, const void *tokens, const T *table, T *y) {
   using values = sl::pack<T, N>;
   int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y, width = a.features / N;
   if (n >= a.rows * a.steps) return;
@@ -65,7 +65,7 @@ __device__ void sort(uint64_t *keys, int length) {
 }
 
 __global__ void __launch_bounds__(SORTERS)
-    sort_runs(sl__embedding_args a, const int32_t *tokens, int64_t first, int length, run *runs) {
+    sort_runs(sl__embedding_args a, const void *tokens, int64_t first, int length, run *runs) {
   __shared__ uint64_t keys[RUN];
   run *out = runs + blockIdx.x;
   int64_t begin = first + static_cast<int64_t>(blockIdx.x) * RUN, end = a.rows * a.steps;
@@ -141,7 +141,7 @@ void add_run(struct sl__cuda *cuda, const run *sorted, int64_t positions, int64_
 
 /* Calls each(sorted run, its first position, number of positions) in the positions' order. */
 template <class F>
-void each_run(struct sl__cuda *cuda, const sl__embedding_args *a, const int32_t *tokens, F each) {
+void each_run(struct sl__cuda *cuda, const sl__embedding_args *a, const void *tokens, F each) {
   run *sorted = static_cast<run *>(cuda->workspace);
   int64_t count = a->rows * a->steps;
   for (int64_t first = 0; first < count; first += RUNS * RUN) {

@@ -2,21 +2,9 @@
 #include "codelets/mean.h"
 
 #include "codelets/kernels/elementwise.h"
-
-enum { PARTS = 16 }; /* partial sums of a run: one order of summation for all widths of vectors */
+#include "codelets/kernels/sum.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
-
-SL__SIMD static float sum_run(const float *x, int64_t n) {
-  float part[PARTS] = {0};
-  int64_t i = 0;
-  for (; i + PARTS <= n; i += PARTS)
-    for (int k = 0; k < PARTS; k++) part[k] += x[i + k];
-  for (int k = 0; i + k < n; k++) part[k] += x[i + k];
-  for (int half = PARTS / 2; half; half /= 2)
-    for (int k = 0; k < half; k++) part[k] += part[k + half];
-  return part[0];
-}
 
 SL__SIMD static void add_run(const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] += x[i];
@@ -45,7 +33,7 @@ static float sum_at(const struct sl__mean_args *a, const float *x) {
   int64_t at[SL_MAX_DIMS] = {0};
   float sum = 0;
   do {
-    sum += sum_run(x, a->reduced_dim[last]);
+    sum += sl__sum_run(x, a->reduced_dim[last]);
   } while (next(last, a->reduced_dim, a->reduced_stride, at, &x));
   return sum;
 }

@@ -139,8 +139,8 @@ static enum sl_status read_labels(const struct sl__array *targets, int32_t **lab
   return SL_OK;
 }
 
-/* Classes of a field of targets, which are class labels of any shape. */
-static enum sl_status count_classes(const struct sl__array *targets, int *classes) {
+/* Classes of a field of targets, which are class labels of any shape, or the tokens of inputs. */
+static enum sl_status count_classes(const struct sl__array *targets, bool tokens, int *classes) {
   int64_t count = targets->layout.dim[0];
   size_t size = (size_t)targets->layout.element.size;
   const uint8_t *bytes;
@@ -152,9 +152,10 @@ static enum sl_status count_classes(const struct sl__array *targets, int *classe
     for (size_t k = 0; k < targets->row_elements; k++) {
       int64_t label = sl__element_whole(&targets->layout.element, bytes + k * size);
       if (label < 0 || label >= SL_MAX_CLASSES)
-        SL__TRY(sl__fail(SL_BAD_FILE,
-                         "%s: sample %lld is no class (0 to %d); store values as floats",
-                         targets->name, (long long)i, SL_MAX_CLASSES - 1));
+        SL__TRY(sl__fail(SL_BAD_FILE, "%s: sample %lld is no %s (0 to %d), but has %lld%s",
+                         targets->name, (long long)i, tokens ? "token" : "class",
+                         SL_MAX_CLASSES - 1, (long long)label,
+                         tokens ? "" : "; store values as floats"));
       if (label >= *classes) *classes = (int)label + 1;
     }
   }
@@ -256,24 +257,50 @@ static enum sl_status check_counts(const struct array_set *opened) {
   return SL_OK;
 }
 
-/* Whole numbers are classes, unless the caller wants values. Fields have the names without HDF5's
- * groups and without the suffix. */
-static enum sl_status list_fields(const struct side *side, const struct names *names,
-                                  const char *suffix, bool classes, char own[][256],
-                                  struct sl_row_field *fields) {
-  enum sl_status status = SL_OK;
-  for (int i = 0; i < side->count && status == SL_OK; i++) {
+/* Fields have the names without HDF5's groups and without the suffix. */
+static void list_fields(const struct side *side, const struct names *names, const char *suffix,
+                        char own[][256], struct sl_row_field *fields) {
+  for (int i = 0; i < side->count; i++) {
     const char *slash = strrchr(names->name[i], '/'), *name = slash ? slash + 1 : names->name[i];
     snprintf(own[i], sizeof *own, "%.*s", (int)(strlen(name) - strlen(suffix)), name);
     fields[i] = (struct sl_row_field){.name = own[i], .shape = row_shape(&side->array[i])};
-    if (classes && side->array[i].layout.element.kind != 'f')
-      status = count_classes(&side->array[i], &fields[i].classes);
+  }
+}
+
+/* Whole numbers are classes, unless the caller wants values. */
+static enum sl_status label_targets(const struct side *side, enum sl_target_kind wanted,
+                                    struct sl_row_field *fields) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < side->count && status == SL_OK; i++)
+    if (wanted != SL_TARGET_VALUES && side->array[i].layout.element.kind != 'f')
+      status = count_classes(&side->array[i], false, &fields[i].classes);
+  return status;
+}
+
+/* The inputs that are tokens: "words,tags". */
+static enum sl_status label_inputs(const struct side *side, const char *tokens,
+                                   struct sl_row_field *fields) {
+  enum sl_status status = SL_OK;
+  for (const char *name = tokens; status == SL_OK && *name; name += strspn(name, ",")) {
+    size_t length = strcspn(name, ",");
+    int i = 0;
+    while (i < side->count &&
+           (strlen(fields[i].name) != length || strncmp(fields[i].name, name, length) != 0))
+      i++;
+    if (i == side->count)
+      return sl__fail(SL_BAD_ARGUMENT, "tokens '%.*s' are none of the inputs; name them there, too",
+                      (int)length, name);
+    if (side->array[i].layout.element.kind == 'f')
+      return sl__fail(SL_BAD_FILE, "%s: has no whole numbers, so they are no tokens",
+                      side->array[i].name);
+    status = count_classes(&side->array[i], true, &fields[i].classes);
+    name += length;
   }
   return status;
 }
 
 static enum sl_status make_set(struct array_set *opened, const struct both *names,
-                               const char *suffix, enum sl_target_kind wanted,
+                               const char *suffix, const char *tokens, enum sl_target_kind wanted,
                                struct sl_dataset **dataset) {
   const struct sl__array *inputs = &opened->inputs.array[0], *targets = &opened->targets.array[0];
   struct sl_row_field fields[2][SL_MAX_FIELDS];
@@ -284,8 +311,9 @@ static enum sl_status make_set(struct array_set *opened, const struct both *name
                                      .targets = fields[1]};
   enum sl_status status;
   SL__TRY(check_counts(opened));
-  if (opened->inputs.count > 1) {
-    SL__TRY(list_fields(&opened->inputs, &names->inputs, suffix, false, own[0], fields[0]));
+  if (opened->inputs.count > 1 || tokens) {
+    list_fields(&opened->inputs, &names->inputs, suffix, own[0], fields[0]);
+    if (tokens) SL__TRY(label_inputs(&opened->inputs, tokens, fields[0]));
     about.input_count = opened->inputs.count;
   } else {
     about.sample = row_shape(inputs);
@@ -294,8 +322,8 @@ static enum sl_status make_set(struct array_set *opened, const struct both *name
   if (about.missing) {
     about.target = SL_SHAPE(1);
   } else if (opened->targets.count > 1) {
-    SL__TRY(list_fields(&opened->targets, &names->targets, suffix, wanted != SL_TARGET_VALUES,
-                        own[1], fields[1]));
+    list_fields(&opened->targets, &names->targets, suffix, own[1], fields[1]);
+    SL__TRY(label_targets(&opened->targets, wanted, fields[1]));
     about.target_count = opened->targets.count;
   } else if (are_classes(targets, wanted)) {
     SL__TRY(read_labels(targets, &opened->labels, &about.classes));
@@ -332,7 +360,7 @@ static enum sl_status read_arrays(const char *path, const struct sl_reader_optio
   SL__TRY(choose_names(path, options, suffix, &names));
   SL__TRY(open_side(&names.inputs, &opened.inputs));
   if (!options->inputs_only) SL__TRY(open_side(&names.targets, &opened.targets));
-  SL__TRY(make_set(&opened, &names, suffix,
+  SL__TRY(make_set(&opened, &names, suffix, options->tokens,
                    like && like->info.classes ? SL_TARGET_CLASSES : options->targets, dataset));
   return SL_OK;
 out:

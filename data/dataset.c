@@ -105,30 +105,30 @@ static enum sl_status copy_normal(const char *name, const char *what, const stru
   return SL_OK;
 }
 
-/* Class labels among the targets stay as they are: each value of the row gets a mean and a
- * deviation of its own. */
-static enum sl_status spare_labels(struct sl_dataset *set) {
-  struct sl_dataset_info *info = &set->info;
-  size_t values = set->target_size, each = values / (size_t)info->target_channels;
+/* Class labels among the targets, and tokens among the inputs, stay as they are: each value of the
+ * row gets a mean and a deviation of its own. */
+static enum sl_status spare_labels(const char *name, const struct sl_row_field *fields, int count,
+                                   size_t values, float **normal, int *channels) {
+  size_t each = values / (size_t)*channels;
   bool spared = false;
-  for (int f = 0; f < info->target_count; f++) spared |= info->targets[f].classes > 0;
+  for (int f = 0; f < count; f++) spared |= fields[f].classes > 0;
   if (!spared) return SL_OK;
-  float *all = sl__alloc(2 * values, sizeof *all, info->name);
+  float *all = sl__alloc(2 * values, sizeof *all, name);
   if (!all) return SL_NO_MEMORY;
   for (size_t i = 0; i < values; i++) {
-    all[i] = set->target_normal[i / each];
-    all[values + i] = set->target_normal[(size_t)info->target_channels + i / each];
+    all[i] = (*normal)[i / each];
+    all[values + i] = (*normal)[(size_t)*channels + i / each];
   }
-  for (int f = 0; f < info->target_count; f++) {
-    const struct sl_row_field *field = &info->targets[f];
+  for (int f = 0; f < count; f++) {
+    const struct sl_row_field *field = &fields[f];
     for (int64_t i = 0; field->classes && i < sl_shape_count(&field->shape); i++) {
       all[field->first + i] = 0.0f;
       all[values + (size_t)(field->first + i)] = 1.0f;
     }
   }
-  free(set->target_normal);
-  set->target_normal = all;
-  info->target_channels = (int)values;
+  free(*normal);
+  *normal = all;
+  *channels = (int)values;
   return SL_OK;
 }
 
@@ -137,12 +137,15 @@ enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__no
   struct sl_dataset_info *info = &set->info;
   enum sl_status status;
   SL__TRY(copy_normal(info->name, "inputs", &info->sample, inputs, &set->normal, &info->channels));
+  SL__TRY(spare_labels(info->name, info->inputs, info->input_count, set->sample_size, &set->normal,
+                       &info->channels));
   info->mean = set->normal;
   info->deviation = set->normal + info->channels;
   if (!set->target_size) return SL_OK;
   SL__TRY(copy_normal(info->name, "targets", &info->target, targets, &set->target_normal,
                       &info->target_channels));
-  SL__TRY(spare_labels(set));
+  SL__TRY(spare_labels(info->name, info->targets, info->target_count, set->target_size,
+                       &set->target_normal, &info->target_channels));
   info->target_mean = set->target_normal;
   info->target_deviation = set->target_normal + info->target_channels;
 out:

@@ -35,9 +35,9 @@ static enum sl_status check_field(const char *set, const char *what,
   if (!is_shape(&field->shape))
     return sl__fail(SL_BAD_ARGUMENT, "%s: the shape of %s field '%s' is impossible", set, what,
                     field->name);
-  if (field->classes < 0 || field->classes > SL_MAX_CLASSES || (field->classes && *what == 'i'))
-    return sl__fail(SL_BAD_ARGUMENT, "%s: %s field '%s' has %d classes; targets can have 1 to %d",
-                    set, what, field->name, field->classes, SL_MAX_CLASSES);
+  if (field->classes < 0 || field->classes > SL_MAX_CLASSES)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %s field '%s' has %d classes; there can be 1 to %d", set,
+                    what, field->name, field->classes, SL_MAX_CLASSES);
   return SL_OK;
 }
 

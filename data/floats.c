@@ -90,21 +90,23 @@ static bool is_bad_label(float value, const struct sl_row_field *field, bool mis
   return !(value >= 0 && value < (float)field->classes && value == floorf(value));
 }
 
-/* Class labels among the targets. */
-static enum sl_status check_label_fields(const struct sl_dataset *set, int64_t count,
-                                         const int64_t *samples, const float *targets) {
+/* Class labels among the targets, or tokens among the inputs: rows of `size` values. */
+static enum sl_status check_label_fields(const struct sl_dataset *set, bool inputs, int64_t count,
+                                         const int64_t *samples, const float *rows, size_t size) {
   const struct sl_dataset_info *info = &set->info;
-  for (int f = 0; f < info->target_count; f++) {
-    const struct sl_row_field *field = &info->targets[f];
+  const struct sl_row_field *fields = inputs ? info->inputs : info->targets;
+  for (int f = 0; f < (inputs ? info->input_count : info->target_count); f++) {
+    const struct sl_row_field *field = &fields[f];
     int64_t values = field->classes ? sl_shape_count(&field->shape) : 0;
     for (int64_t row = 0; row < count; row++)
       for (int64_t i = 0; i < values; i++) {
-        float value = targets[row * (int64_t)set->target_size + field->first + i];
-        if (is_bad_label(value, field, info->missing))
+        float value = rows[row * (int64_t)size + field->first + i];
+        if (is_bad_label(value, field, !inputs && info->missing))
           return sl__fail(SL_BAD_ARGUMENT,
-                          "%s: sample %lld: label %g of '%s' is no class; classes are 0 to %d",
-                          info->name, (long long)(samples ? samples[row] : row), (double)value,
-                          field->name, field->classes - 1);
+                          "%s: sample %lld: %s %g of '%s' is no %s; %s are 0 to %d", info->name,
+                          (long long)(samples ? samples[row] : row), inputs ? "token" : "label",
+                          (double)value, field->name, inputs ? "token" : "class",
+                          inputs ? "tokens" : "classes", field->classes - 1);
       }
   }
   return SL_OK;
@@ -119,9 +121,12 @@ enum sl_status sl__check_rows(const struct sl_dataset *set, int64_t count, const
     return sl__fail(SL_BAD_ARGUMENT, "%s: sample %lld: value %zu is %s; leave the sample out",
                     info->name, (long long)(samples ? samples[row] : row), at,
                     text_of(rows->x[(size_t)row * set->sample_size + at]));
+  enum sl_status status = check_label_fields(set, true, count, samples, rows->x, set->sample_size);
+  if (status != SL_OK) return status;
   if (rows->targets) {
     row = first_bad_value(rows->targets, count, set->target_size, info->missing, &at);
-    if (row == count) return check_label_fields(set, count, samples, rows->targets);
+    if (row == count)
+      return check_label_fields(set, false, count, samples, rows->targets, set->target_size);
     return sl__fail(SL_BAD_ARGUMENT, "%s: sample %lld: target %zu is %s; leave the sample out%s",
                     info->name, (long long)(samples ? samples[row] : row), at,
                     text_of(rows->targets[(size_t)row * set->target_size + at]),

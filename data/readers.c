@@ -67,6 +67,7 @@ static enum sl_status check_options(const char *name, const struct sl__reader *r
     bool given;
     const char *what;
   } uses[] = {{SL__USES_INPUTS, o->inputs, "name of inputs"},
+              {SL__USES_INPUTS, o->tokens, "tokens"},
               {SL__USES_TARGET, o->target, "target"},
               {SL__USES_IGNORE, o->ignore, "ignored columns"},
               {SL__USES_MISSING, o->missing != SL_MISSING_REFUSE, "rule for missing values"},

@@ -321,6 +321,15 @@ static enum sl_status check_alike(const struct sl_dataset *whole, const struct s
   return sl__fields_alike(a, b);
 }
 
+/* Tokens that only the test set has are tokens of the training, too. */
+static void join_tokens(struct sl_dataset *whole, const struct sl_dataset *test) {
+  struct sl_row_field *fields = (struct sl_row_field *)whole->info.inputs;
+  const struct sl_dataset_info *other = &test->info;
+  for (int f = 0; f < whole->info.input_count && f < other->input_count; f++)
+    if (fields[f].classes && other->inputs[f].classes > fields[f].classes)
+      fields[f].classes = other->inputs[f].classes;
+}
+
 /* "data.csv, training set"; NULL without memory. */
 static char *name_part(const char *name, bool train) {
   size_t size = strlen(name) + sizeof ", validation set";
@@ -411,6 +420,7 @@ enum sl_status sl__split(struct sl_dataset *whole, struct sl_dataset *test,
   m.missing = options->missing == SL_MISSING_MEAN;
   m.channels = channels_of(&whole->info.sample);
   m.target_channels = channels_of(&whole->info.target);
+  if (test) join_tokens(whole, test);
   if (test) SL__TRY(check_alike(whole, test));
   if (!test) {
     SL__TRY(draw_part(whole, options, true, &training, &m.count));

@@ -67,6 +67,7 @@ bool sl_model_input_field(const struct sl_model *model, int i, struct sl_row_fie
   const struct sl__layer *layer = &model->layers[i];
   *field = (struct sl_row_field){.name = layer->name,
                                  .shape = layer->out,
+                                 .classes = (int)sl__field_words(model, i),
                                  .first = ((const struct sl_slice_options *)layer->options)->first};
   return true;
 }

@@ -141,6 +141,8 @@ struct sl__layer {
   bool touches_rows;   /* the gradient is zero except in the weight's rows that the tokens name */
   bool is_tied;        /* another layer shares its weight */
   bool is_frozen;      /* see sl_freeze */
+  bool broadcasts;     /* an input's values repeat, to the shape of the first input */
+  bool gives_tokens;   /* a field of the input that an embedding takes: whole numbers, f32 */
   bool needs_gradient; /* of its output: it trains, or comes after a layer that does */
   float lr_factor, decay_factor; /* see sl_group_rate and sl_group_decay */
   struct sl__block params, buffers;
@@ -205,6 +207,8 @@ void sl__model_find_gradients(struct sl_model *model);
 /* Number of tokens that the model can read, from 0 on: the smallest vocabulary of its embeddings.
  */
 int64_t sl__model_words(const struct sl_model *model);
+/* The same of one field, layer number `field`; 0 if it gives numbers. */
+int64_t sl__field_words(const struct sl_model *model, int field);
 
 /* A copy of a model's parameters and buffers. */
 struct sl__copy {
@@ -267,9 +271,13 @@ static inline bool sl__is_repeated(const struct sl__layer *layer, int k) {
   return false;
 }
 
-/* For infer(): SL_BAD_ARGUMENT unless there are two inputs or more, SL_BAD_SHAPE unless all have
- * one shape. */
-enum sl_status sl__inputs_alike(const struct sl__layer *layer);
+/* For infer(): SL_BAD_ARGUMENT unless there are two inputs or more, SL_BAD_SHAPE unless they
+ * broadcast to the shape of the first. layer->broadcasts says whether one has another shape. */
+enum sl_status sl__inputs_broadcast(struct sl__layer *layer);
+/* Does input k's shape differ from the first one's? */
+static inline bool sl__is_broadcast(const struct sl__layer *layer, int k) {
+  return !sl_shape_equal(&layer->in[0], &layer->in[k]);
+}
 /* For infer(): SL_BAD_ARGUMENT unless there is one input. */
 enum sl_status sl__input_alone(const struct sl__layer *layer);
 

@@ -16,17 +16,30 @@ enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status stat
   return sl__fail(status, "layer %s (%s): %s", layer->name, layer->kind->name, text);
 }
 
-enum sl_status sl__inputs_alike(const struct sl__layer *layer) {
+/* NumPy's rule: the last axes of both meet. */
+static bool broadcasts_to(const struct sl_shape *from, const struct sl_shape *to) {
+  int missing = to->ndim - from->ndim;
+  bool fits = missing >= 0;
+  for (int d = 0; fits && d < from->ndim; d++)
+    fits = from->dim[d] == 1 || from->dim[d] == to->dim[d + missing];
+  return fits;
+}
+
+enum sl_status sl__inputs_broadcast(struct sl__layer *layer) {
   char first[96], other[96];
   if (layer->input_count < 2)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "takes two inputs or more, not %d; name them, as in \"bn2,shortcut\"",
                           layer->input_count);
-  for (int i = 1; i < layer->input_count; i++)
-    if (!sl_shape_equal(&layer->in[0], &layer->in[i]))
-      return sl__layer_fail(layer, SL_BAD_SHAPE, "its inputs have different shapes, %s and %s",
+  for (int i = 1; i < layer->input_count; i++) {
+    layer->broadcasts |= sl__is_broadcast(layer, i);
+    if (!broadcasts_to(&layer->in[i], &layer->in[0]))
+      return sl__layer_fail(layer, SL_BAD_SHAPE,
+                            "its inputs have different shapes, %s and %s, and the latter does not "
+                            "broadcast to the former; name the larger one first",
                             sl_shape_text(&layer->in[0], first, sizeof first),
                             sl_shape_text(&layer->in[i], other, sizeof other));
+  }
   return SL_OK;
 }
 
@@ -197,6 +210,22 @@ static enum sl_status check_size(const struct sl__layer *layer) {
   return SL_OK;
 }
 
+static bool is_embedding(const struct sl__layer *layer) {
+  return !strcmp(layer->kind->name, "embedding");
+}
+
+/* Does the layer take tokens, and only an embedding does? */
+static enum sl_status check_tokens(const struct sl_model *model, const struct sl__layer *layer) {
+  for (int i = 0; i < layer->input_count; i++) {
+    int from = layer->input[i];
+    if (is_embedding(layer) && from != SL__INPUT && from >= model->input_count)
+      return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                            "takes the model's own input or a field of it, whole numbers, not "
+                            "another layer's output");
+  }
+  return SL_OK;
+}
+
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
@@ -242,11 +271,15 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   SL__TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
   SL__TRY(check_lists(&layer));
   SL__TRY(kind->infer(&layer));
+  SL__TRY(check_tokens(model, &layer));
   SL__TRY(check_size(&layer));
   name_parts(&layer, &layer.params);
   name_parts(&layer, &layer.buffers);
   for (int i = 0; i < layer.input_count; i++)
-    if (layer.input[i] != SL__INPUT) model->layers[layer.input[i]].consumers++;
+    if (layer.input[i] != SL__INPUT) {
+      model->layers[layer.input[i]].consumers++;
+      model->layers[layer.input[i]].gives_tokens |= is_embedding(&layer);
+    }
   if (layer.tied_to >= 0) model->layers[layer.tied_to].is_tied = true;
   model->layers[model->count++] = layer;
   return SL_OK;
@@ -268,10 +301,6 @@ static enum sl_status build_block(struct sl_context *context, struct sl__block *
   return sl__tensor_kept(context, &shape, SL_F32, &block->tensor);
 }
 
-static bool is_embedding(const struct sl__layer *layer) {
-  return !strcmp(layer->kind->name, "embedding");
-}
-
 /* A layer whose output no layer takes would train nothing: most likely a name is wrong. */
 static enum sl_status check_graph(const struct sl_model *model) {
   if (!model->count) return sl__fail(SL_BAD_ARGUMENT, "a model needs at least one layer");
@@ -281,11 +310,18 @@ static enum sl_status check_graph(const struct sl_model *model) {
           &model->layers[i], SL_BAD_ARGUMENT,
           "no layer takes its output; name it in another's inputs or leave it out");
   for (int i = 0; i < model->count; i++)
-    for (int k = 0; k < model->layers[i].input_count; k++)
-      if (model->takes_tokens && model->layers[i].input[k] == SL__INPUT &&
-          !is_embedding(&model->layers[i]))
-        return sl__layer_fail(&model->layers[i], SL_BAD_ARGUMENT,
+    for (int k = 0; k < model->layers[i].input_count; k++) {
+      const struct sl__layer *layer = &model->layers[i];
+      int from = layer->input[k];
+      if (is_embedding(layer)) continue;
+      if (model->takes_tokens && from == SL__INPUT)
+        return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                               "it takes the model's input, which an embedding takes as tokens");
+      if (from != SL__INPUT && model->layers[from].gives_tokens)
+        return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                              "it takes '%s', which an embedding takes as tokens",
+                              model->layers[from].name);
+    }
   return SL_OK;
 }
 
@@ -293,7 +329,9 @@ enum sl_status sl_model_build(struct sl_model *model) {
   SL__NEEDS(model);
   enum sl_status status;
   if (model->built) return SL_OK;
-  for (int i = 0; i < model->count; i++) model->takes_tokens |= is_embedding(&model->layers[i]);
+  for (int i = 0; i < model->count; i++)
+    model->takes_tokens |=
+        is_embedding(&model->layers[i]) && model->layers[i].input[0] == SL__INPUT;
   SL__TRY(check_graph(model));
   for (int i = 0; i < model->count; i++) {
     struct sl__layer *layer = &model->layers[i];
@@ -358,6 +396,18 @@ int64_t sl__model_words(const struct sl_model *model) {
   for (int i = 0; i < model->count; i++)
     if (model->layers[i].touches_rows && model->layers[i].params.part[0].shape.dim[0] < words)
       words = model->layers[i].params.part[0].shape.dim[0];
+  return words;
+}
+
+int64_t sl__field_words(const struct sl_model *model, int field) {
+  int64_t words = SL_MAX_CLASSES;
+  if (!model->layers[field].gives_tokens) return 0;
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    if (is_embedding(layer) && layer->input[0] == field &&
+        layer->params.part[0].shape.dim[0] < words)
+      words = layer->params.part[0].shape.dim[0];
+  }
   return words;
 }
 

@@ -132,6 +132,9 @@ void sl__onnx_node_outputs(struct sl__onnx_writer *writer, const char *part, con
                            int count, const char **output);
 /* Name of the value that is the layer's input i. */
 const char *sl__onnx_input(const struct sl__onnx_writer *writer, int i);
+/* The same with first axes of size 1, where it has fewer than the layer's output: ONNX broadcasts
+ * whole batches. */
+const char *sl__onnx_broadcast_input(struct sl__onnx_writer *w, int k);
 /* Adds the layer's parameter or buffer unchanged, also a shared weight. Returns its name, or NULL
  * if the layer has none. */
 const char *sl__onnx_param(struct sl__onnx_writer *writer, const char *suffix);

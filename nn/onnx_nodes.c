@@ -106,6 +106,21 @@ const char *sl__onnx_input(const struct sl__onnx_writer *w, int i) {
   return from == SL__INPUT ? "input" : w->value[from];
 }
 
+const char *sl__onnx_broadcast_input(struct sl__onnx_writer *w, int k) {
+  const struct sl_shape *in = &w->layer->in[k];
+  const char *x = sl__onnx_input(w, k);
+  int missing = w->layer->out.ndim - in->ndim;
+  int64_t dim[SL_MAX_DIMS] = {0};
+  char name[24], part[24];
+  if (missing < 1) return x;
+  for (int d = 0; d < w->layer->out.ndim; d++) dim[d + 1] = d < missing ? 1 : in->dim[d - missing];
+  snprintf(name, sizeof name, "shape%d", k);
+  snprintf(part, sizeof part, "whole%d", k);
+  return sl__onnx_node(w, part, "Reshape",
+                       SL__ONNX_NAMES(x, sl__onnx_wholes(w, name, dim, w->layer->out.ndim + 1)),
+                       NULL);
+}
+
 /* is_buffer selects the part's block in the copy. */
 static const struct sl__param *find_part(const struct sl__layer *layer, const char *suffix,
                                          bool *is_buffer) {

@@ -66,8 +66,9 @@ struct sl_shape {
 struct sl_row_field {
   const char *name;
   struct sl_shape shape; /**< at most SL_MAX_DIMS - 1 axes */
-  /** Of targets: the values are class labels, whole numbers 0 .. classes - 1 (up to
-   * SL_MAX_CLASSES, which floats hold exactly), and are not normalised. 0: they are numbers. */
+  /** Of targets: the values are class labels, of inputs: tokens, for an embedding: whole numbers
+   * 0 .. classes - 1 (up to SL_MAX_CLASSES, which floats hold exactly). They are not normalised.
+   * 0: the values are numbers. */
   int classes;
   int64_t first; /**< its first value's place in the row; told by the library, ignored from callers
                   */

@@ -124,6 +124,9 @@ struct sl_reader_options {
   uint64_t seed;      /**< of a generated set, and of the split */
   const char *inputs; /**< arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which
                            become fields of the set's inputs */
+  const char *tokens; /**< arrays: those of the inputs that are tokens, "NAME,NAME": whole numbers
+                         from 0, for an embedding, which are not normalised; the inputs are then
+                         fields, even if there is one. NULL: all are numbers */
   const char *target; /**< arrays: the name of the targets, NULL: "y", or several, "NAME,NAME",
                          which become fields; beside an .npy file of inputs the path of another one;
                            tables: columns, "NAME" or "NAME,NAME" */

@@ -258,7 +258,9 @@ struct sl_attention_options {
 SL_API enum sl_status sl_attention(struct sl_model *model, const char *name,
                                    const struct sl_attention_options *options);
 
-/** Embedding: x [T] of whole numbers (i32) -> [T, D]; weight [V, D]. Only as the first layer. */
+/** Embedding: x [T] of whole numbers -> [T, D]; weight [V, D]. It takes the model's input, then
+ * tokens (i32), or a field of it (sl_model_new_fields), whose values are then tokens for all its
+ * readers. */
 struct sl_embedding_options {
   struct sl_layer_options layer;
   int64_t vocabulary, features;
@@ -311,8 +313,9 @@ struct sl_gru_options {
 SL_API enum sl_status sl_gru(struct sl_model *model, const char *name,
                              const struct sl_gru_options *options);
 
-/** y = a + b + ..., the end of a residual edge: layer.inputs names all, from 2 to 15. \return
- * SL_BAD_SHAPE if their shapes differ. */
+/** y = a + b + ..., the end of a residual edge: layer.inputs names all, from 2 to 15. The others
+ * broadcast to the shape of the first, as in NumPy: where one's axis has size 1, or its first axes
+ * are missing, its values repeat. \return SL_BAD_SHAPE if they do not fit. */
 struct sl_add_options {
   struct sl_layer_options layer;
 };
@@ -384,8 +387,8 @@ struct sl_mean_options {
 SL_API enum sl_status sl_mean(struct sl_model *model, const char *name,
                               const struct sl_mean_options *options);
 
-/** y = a b ..., value by value: layer.inputs names all, from 2 to 15. \return SL_BAD_SHAPE if their
- * shapes differ. */
+/** y = a b ..., value by value: layer.inputs names all, from 2 to 15. The others broadcast as those
+ * of sl_add: [C, H, W] times [C, 1, 1] scales channels. \return SL_BAD_SHAPE if they do not fit. */
 struct sl_multiply_options {
   struct sl_layer_options layer;
 };
@@ -407,7 +410,8 @@ SL_API const struct sl_shape *sl_model_input(const struct sl_model *model);  /**
 SL_API const struct sl_shape *sl_model_output(const struct sl_model *model); /**< of one sample */
 
 /** Input or output i of a model with several, from 0, as sl_model_new_fields and sl_outputs named
- * them; false behind the last one. The name lives as long as the model. */
+ * them; false behind the last one. The name lives as long as the model. An input's `classes` is the
+ * number of tokens that its embedding knows, 0 of numbers. */
 SL_API bool sl_model_input_field(const struct sl_model *model, int i, struct sl_row_field *field);
 SL_API bool sl_model_output_field(const struct sl_model *model, int i, struct sl_row_field *field);
 

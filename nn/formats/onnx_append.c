@@ -79,13 +79,19 @@ static enum sl_status of_node(const struct sl__onnx_reader *r, const struct sl__
   return sl__onnx_refuse(r, node, SL_BAD_FILE, "%s", text);
 }
 
+bool sl__onnx_is_tokens(const struct sl__onnx_reader *r, const struct sl__onnx_value *value) {
+  return value->layer == SL__INPUT
+             ? r->tokens[0]
+             : value->layer < r->model->input_count && r->tokens[value->layer];
+}
+
 enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *weight, const struct sl__layer_kind *kind, void *options,
                                const struct sl__onnx_value *inputs, int count) {
   char name[64], names[64 * SL__MAX_INPUTS];
   size_t at = 0;
   for (int i = 0; i < count; i++) {
-    if (r->tokens && kind != &sl__embedding_kind && inputs[i].layer == SL__INPUT)
+    if (sl__onnx_is_tokens(r, &inputs[i]) && kind != &sl__embedding_kind)
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                              "takes the model's input, which are whole numbers; only an embedding "
                              "(Gather) can");

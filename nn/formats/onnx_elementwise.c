@@ -90,7 +90,25 @@ bool sl__onnx_number(const reader *r, const node_of *node, int i, float *value) 
   return true;
 }
 
-/* Takes one more input of a layer with inputs alike. */
+/* NumPy's rule on whole batches: the same number of axes, some of size 1. */
+static bool broadcasts_to(const value_of *from, const value_of *to) {
+  bool fits = from->view.ndim == to->view.ndim && from->order == SL__ONNX_BATCH_FIRST &&
+              to->order == SL__ONNX_BATCH_FIRST;
+  for (int d = 0; fits && d < to->view.ndim; d++)
+    fits = from->view.dim[d] == 1 || from->view.dim[d] == to->view.dim[d];
+  return fits;
+}
+
+/* A layer's output is what its readers see, but for first axes of size 1, which may be left out. */
+static enum sl_status settle_view(reader *r, const node_of *node, value_of *x) {
+  struct sl_shape own = *sl__onnx_shape_of(r, x), seen = {.ndim = x->view.ndim};
+  int missing = seen.ndim - own.ndim;
+  for (int d = 0; d < seen.ndim; d++) seen.dim[d] = d < missing ? 1 : own.dim[d - missing];
+  if (missing >= 0 && sl_shape_equal(&seen, &x->view)) return SL_OK;
+  return sl__onnx_make_view(r, node, x);
+}
+
+/* Takes one more input of a layer whose inputs are alike or broadcast to the first one. */
 static enum sl_status take_alike(reader *r, const node_of *node, int i, value_of *inputs,
                                  int *count) {
   enum sl_status status;
@@ -98,6 +116,12 @@ static enum sl_status take_alike(reader *r, const node_of *node, int i, value_of
   if (*count == SL__MAX_INPUTS)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes more than %d inputs", SL__MAX_INPUTS);
   SL__TRY(sl__onnx_take_plain(r, node, i, x));
+  if (!sl_shape_equal(&x->view, &inputs->view) && broadcasts_to(x, inputs)) {
+    SL__TRY(settle_view(r, node, inputs));
+    SL__TRY(settle_view(r, node, x));
+    ++*count;
+    return SL_OK;
+  }
   if (x->order != inputs->order || !sl_shape_equal(&x->view, &inputs->view) ||
       !sl_shape_equal(sl__onnx_shape_of(r, x), sl__onnx_shape_of(r, inputs)))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
@@ -116,14 +140,29 @@ static const node_of *next_factor(reader *r, const node_of *node) {
   return user;
 }
 
-/* Appends a layer for a node whose inputs are alike. */
+/* The first of the inputs with the most values, to which others may broadcast. */
+static int largest_input(const reader *r, const node_of *node) {
+  int64_t most = 0;
+  int largest = 0;
+  for (int i = 0; i < node->inputs; i++) {
+    const value_of *x = sl__onnx_find(r, node->input[i]);
+    int64_t values = x && x->is == SL__ONNX_OUTPUT ? sl_shape_count(&x->view) : 0;
+    if (values > most) most = values, largest = i;
+  }
+  return largest;
+}
+
+/* Appends a layer for a node whose inputs are alike, or broadcast to the largest one. */
 static enum sl_status append_several(reader *r, const node_of *node,
                                      const struct sl__layer_kind *kind, void *options) {
   value_of inputs[SL__MAX_INPUTS];
   enum sl_status status = SL_OK;
   const node_of *last = node;
   int count = 0;
-  for (int i = 0; i < node->inputs; i++) SL__TRY(take_alike(r, node, i, inputs, &count));
+  int first = largest_input(r, node);
+  SL__TRY(take_alike(r, node, first, inputs, &count));
+  for (int i = 0; i < node->inputs; i++)
+    if (i != first) SL__TRY(take_alike(r, node, i, inputs, &count));
   for (const node_of *next = next_factor(r, node); next; next = next_factor(r, next)) {
     SL__TRY(take_alike(r, next, 1, inputs, &count));
     last = next;

@@ -39,7 +39,7 @@ static enum sl_status find_inputs(const struct sl__onnx_reader *r,
 }
 
 static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onnx_end *input,
-                                 struct sl_shape *sample) {
+                                 bool *tokens, struct sl_shape *sample) {
   const char *path = r->graph.path;
   if (input->type != SL__ONNX_FLOAT && input->type != SL__ONNX_INT32 &&
       input->type != SL__ONNX_INT64)
@@ -47,7 +47,7 @@ static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onn
         SL_UNSUPPORTED,
         "%s: input '%.64s' is of type %d; f32 (1) and, for tokens, i32 and i64 (6, 7) are read",
         path, input->name, input->type);
-  r->tokens = input->type != SL__ONNX_FLOAT;
+  *tokens = input->type != SL__ONNX_FLOAT;
   if (input->ndim < 2 || input->ndim > SL_MAX_DIMS)
     return sl__fail(
         SL_UNSUPPORTED,
@@ -88,10 +88,7 @@ static enum sl_status new_model(struct sl__onnx_reader *r, struct sl_context *co
   enum sl_status status = SL_OK;
   for (int i = 0; i < count; i++) {
     int64_t batch = r->batch;
-    SL__TRY(take_input(r, inputs[i], &sample[i]));
-    if (count > 1 && r->tokens)
-      return sl__fail(SL_UNSUPPORTED, "%s: input '%.64s' are whole numbers; several inputs are f32",
-                      r->graph.path, inputs[i]->name);
+    SL__TRY(take_input(r, inputs[i], &r->tokens[i], &sample[i]));
     if (i && r->batch != batch)
       return sl__fail(SL_UNSUPPORTED, "%s: input '%.64s' has another batch's size than the others",
                       r->graph.path, inputs[i]->name);

@@ -33,6 +33,10 @@ struct sl__onnx_value {
                      output */
 };
 
+struct sl__onnx_reader;
+/* Is it an input of the model that is whole numbers? (onnx_append.c) */
+bool sl__onnx_is_tokens(const struct sl__onnx_reader *r, const struct sl__onnx_value *value);
+
 /* The source of a parameter's values. */
 struct sl__onnx_setting {
   int layer, part;
@@ -47,9 +51,9 @@ struct sl__onnx_setting {
 struct sl__onnx_reader {
   struct sl__onnx_graph graph;
   struct sl_model *model;
-  bool own;      /* the library's own writer made the file */
-  bool tokens;   /* the model's input are whole numbers */
-  int64_t batch; /* batch size in the file; 0: any */
+  bool own;                   /* the library's own writer made the file */
+  bool tokens[SL_MAX_FIELDS]; /* the model's inputs that are whole numbers */
+  int64_t batch;              /* batch size in the file; 0: any */
   struct sl__onnx_value *table;
   size_t places; /* a power of 2 */
   bool *needed, *done;

@@ -65,7 +65,7 @@ enum sl_status sl__onnx_read_identity(reader *r, const node_of *node) {
   value_of x;
   SL__TRY(sl__onnx_take(r, node, 0, &x));
   SL__TRY(sl__onnx_get_whole(r, node, "to", 0, &to));
-  bool tokens = r->tokens && x.layer == SL__INPUT;
+  bool tokens = sl__onnx_is_tokens(r, &x);
   if (!strcmp(node->op, "Cast") &&
       !(tokens ? to == SL__ONNX_INT32 || to == SL__ONNX_INT64 : to == SL__ONNX_FLOAT))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
@@ -96,7 +96,7 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
    * axes were turned before */
   bool may_turn =
       x.order != SL__ONNX_BATCH_FIRST || (sl_shape_equal(&x.view, sl__onnx_shape_of(r, &x)) &&
-                                          (x.view.ndim > 1 || (r->tokens && x.layer == SL__INPUT)));
+                                          (x.view.ndim > 1 || sl__onnx_is_tokens(r, &x)));
   for (int order = 0; order < SL__ONNX_ORDERS; order++) {
     if (order != SL__ONNX_BATCH_FIRST && !may_turn) continue;
     if (axes_of((enum sl__onnx_order)order, x.view.ndim, own) != ndim ||

@@ -181,7 +181,8 @@ enum sl_status sl__onnx_read_gather(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_take_plain(r, node, 1, &tokens));
   SL__TRY(sl__onnx_take_weight(r, node, 0, 2, &table));
   SL__TRY(sl__onnx_must_be(r, node, "axis", 0, 0));
-  if (tokens.layer != SL__INPUT || !r->tokens || !sl_shape_equal(&tokens.view, &r->model->sample))
+  if (!sl__onnx_is_tokens(r, &tokens) ||
+      !sl_shape_equal(&tokens.view, sl__onnx_shape_of(r, &tokens)))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its indices are not the model's input of whole numbers");
   struct sl_embedding_options o = {.vocabulary = table->dim[0], .features = table->dim[1]};

@@ -33,7 +33,8 @@ static void write_inputs(struct sl__onnx_writer *w) {
     set_end(w->graph.input, "input", model->takes_tokens ? SL__ONNX_INT64 : SL__ONNX_FLOAT,
             &model->sample);
   for (int i = 0; sl_model_input_field(model, i, &field); i++)
-    set_end(&w->graph.input[i], field.name, SL__ONNX_FLOAT, &field.shape);
+    set_end(&w->graph.input[i], field.name, field.classes ? SL__ONNX_INT64 : SL__ONNX_FLOAT,
+            &field.shape);
 }
 
 /* Outputs with names are values that other nodes may take, too: so each gets a node that names it.

@@ -2,14 +2,36 @@
 #include "nn/onnx_graph.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
-  enum sl_status status = sl__inputs_alike(layer);
+  enum sl_status status = sl__inputs_broadcast(layer);
   layer->out = layer->in[0];
-  layer->over_time = true;
+  layer->over_time = !layer->broadcasts;
   layer->flops = (double)sl_shape_count(&layer->out) * (layer->input_count - 1);
   return status;
 }
 
+/* The inputs of y's shape, then each of the others along the axes that it lacks. */
+static enum sl_status forward_broadcast(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__tensor *whole[SL__MAX_INPUTS];
+  int count = 0;
+  for (int i = 0; i < layer->input_count; i++)
+    if (!sl__is_broadcast(layer, i)) whole[count++] = p->x[i];
+  enum sl_status status = count > 1
+                              ? sl__add_terms(p->context, &p->launch, count, whole, p->y, false)
+                              : sl__axpy(p->context, &p->launch, 1.0f, whole[0], p->y);
+  p->launch.accumulate = true;
+  for (int i = 0; i < layer->input_count && status == SL_OK; i++) {
+    int missing = layer->out.ndim - layer->in[i].ndim;
+    uint32_t lacks = 0;
+    if (!sl__is_broadcast(layer, i)) continue;
+    for (int d = 0; d < layer->out.ndim; d++)
+      if (d < missing || layer->in[i].dim[d - missing] == 1) lacks |= 2u << d; /* 1: the batch's */
+    status = sl__broadcast(p->context, &p->launch, 1.0f, p->x[i], p->y, lacks);
+  }
+  return status;
+}
+
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
+  if (layer->broadcasts) return forward_broadcast(layer, p);
   return sl__add_terms(p->context, &p->launch, layer->input_count, p->x, p->y, p->has_relu);
 }
 
@@ -25,6 +47,10 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   for (int i = 0; i < layer->input_count && status == SL_OK; i++) {
     if (!p->dx[i]) continue;
     p->launch.accumulate = p->add_dx[i] || sl__is_repeated(layer, i);
+    if (sl__is_broadcast(layer, i)) {
+      status = sl__multiply_broadcast(p->context, &p->launch, 1, &p->dy, p->dx[i]);
+      continue;
+    }
     status = p->has_relu ? sl__activation_backward(p->context, &p->launch, p->y, p->dy, p->dx[i],
                                                    SL_ACTIVATION_RELU)
                          : sl__axpy(p->context, &p->launch, 1.0f, p->dy, p->dx[i]);
@@ -34,13 +60,13 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
 
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const char *names[SL__MAX_INPUTS + 1] = {NULL};
-  for (int i = 0; i < layer->input_count; i++) names[i] = sl__onnx_input(w, i);
+  for (int i = 0; i < layer->input_count; i++) names[i] = sl__onnx_broadcast_input(w, i);
   return sl__onnx_node(w, NULL, layer->input_count == 2 ? "Add" : "Sum", names, NULL);
 }
 
 const struct sl__layer_kind sl__add_kind = {
     .name = "add",
-    .about = "The sum of 2 to 15 inputs of one shape: [...] -> the same shape",
+    .about = "The sum of 2 to 15 inputs, the others broadcast to the first: [...] -> its shape",
     .keys = "",
     .options_size = sizeof(struct sl_add_options),
     .takes_relu = true,

@@ -5,9 +5,6 @@ static enum sl_status check_options(const struct sl__layer *layer) {
   const struct sl_embedding_options *o = layer->options;
   enum sl_status status = sl__input_alone(layer);
   if (status != SL_OK) return status;
-  if (layer->input[0] != SL__INPUT)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
-                          "takes the model's own input, whole numbers, not another layer's output");
   if (o->vocabulary < 1 || o->vocabulary > INT32_MAX)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "vocabulary is %lld; tokens are 32-bit numbers: 1 to 2147483647",
@@ -70,7 +67,7 @@ static const struct sl_field fields[] = {SL_FIELD(sl_embedding_options, INT64, v
 
 const struct sl__layer_kind sl__embedding_kind = {
     .name = "embedding",
-    .about = "A row of a table for each token: [T] -> [T, D]; the first layer",
+    .about = "A row of a table for each token: [T] -> [T, D]; takes the input, or a field of it",
     .keys =
         "vocabulary: number of tokens; required\n"
         "features: D; required\n",

@@ -49,9 +49,10 @@ static double head_bytes(const struct sl__memory_case *c, int i) {
 
 /* A layer's output, of one slice. */
 static double value_bytes(const struct sl__memory_case *c, int i) {
+  const struct sl__layer *layer = &c->model->layers[i];
   if (head_rows(c, i)) return 0;
-  return (double)sl__type_size(sl__value_type(c->math)) * (double)c->rows *
-         (double)sl_shape_count(&c->model->layers[i].out);
+  return (double)sl__type_size(sl__output_type(layer, c->math)) * (double)c->rows *
+         (double)sl_shape_count(&layer->out);
 }
 
 /* Of one slice; the input's bf16 copy counts with the layer that reads it first. */

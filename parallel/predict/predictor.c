@@ -1,6 +1,7 @@
 /* The predictor: a queue of requests (queue.c), request slots that run batches of them (batch.c),
  * and a thread that starts batches. A request that needs not wait for others is started by the
  * thread that brings it: each thread between request and answer costs time. */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,6 +222,23 @@ struct sl_predictor_counts sl_predictor_count(struct sl_predictor *predictor) {
 
 /* ---- requests ---- */
 
+/* Of a model with several inputs: those that are tokens. */
+static enum sl_status check_token_fields(const struct sl_model *model, const float *rows,
+                                         int64_t n) {
+  struct sl_row_field field;
+  int64_t each = sl_shape_count(&model->sample);
+  for (int f = 0; sl_model_input_field(model, f, &field); f++)
+    for (int64_t i = 0; field.classes && i < n; i++)
+      for (int64_t k = 0; k < sl_shape_count(&field.shape); k++) {
+        float value = rows[i * each + field.first + k];
+        if (!(value >= 0 && value < (float)field.classes && value == floorf(value)))
+          return sl__fail(SL_BAD_ARGUMENT,
+                          "sample %lld: token %lld of '%s' is %g, but the model has 0 to %d",
+                          (long long)i, (long long)k, field.name, (double)value, field.classes - 1);
+      }
+  return SL_OK;
+}
+
 static enum sl_status check_request(const struct sl__served_model *served, const void *inputs,
                                     int64_t n, const float *outputs) {
   if (!inputs || !outputs || n < 1 || n > INT64_MAX / served->sample_bytes)
@@ -233,7 +251,7 @@ static enum sl_status check_request(const struct sl__served_model *served, const
       return sl__fail(SL_BAD_ARGUMENT, "sample %lld: token %lld is %d, but the model has 0 to %lld",
                       (long long)(i / each), (long long)(i % each), tokens[i],
                       (long long)served->words - 1);
-  return SL_OK;
+  return check_token_fields(served->model, inputs, n);
 }
 
 /* With the lock: a slot for a request of n samples that is a batch by itself and first in the

@@ -32,13 +32,16 @@ bool sl__plan_takes(const struct sl__plan *plan, int64_t steps) {
 }
 
 int64_t sl__plan_positions(const struct sl__plan *plan) {
-  int64_t most = 0, rows = 0;
-  if (!plan->model->takes_tokens) return 0;
+  const struct sl_model *model = plan->model;
+  int64_t most = 0, rows = 0, each = model->takes_tokens ? sl_shape_count(&model->sample) : 0;
+  for (int i = 0; i < model->input_count; i++)
+    if (model->layers[i].gives_tokens && sl_shape_count(&model->layers[i].out) > each)
+      each = sl_shape_count(&model->layers[i].out);
   for (int s = 0; s < plan->count; s++) {
     rows = plan->slices[s].microbatch ? rows + plan->slices[s].rows : plan->slices[s].rows;
     if (rows > most) most = rows;
   }
-  return most * sl_shape_count(&plan->model->sample);
+  return most * each;
 }
 
 struct sl__tensor *sl__part(struct sl__tensor *tensor, int i) {
@@ -106,7 +109,7 @@ static enum sl_status again_new(const struct sl__plan *plan, struct sl__slice *s
                                 int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
   int at = chunk * plan->model->count + i, output = plan->relu[i] < 0 ? i : plan->relu[i];
-  enum sl_type type = sl__value_type(plan->grid->math);
+  enum sl_type type = sl__output_type(layer, plan->grid->math);
   enum sl_status status = SL_OK;
   if (!is_recomputed(plan, output)) return SL_OK;
   if (output == i)
@@ -123,7 +126,7 @@ static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *s
   bool here = sl__grid_is_here(plan->grid, i);
   bool has_output = plan->relu[i] < 0;
   if (!here && !is_read_here(plan, i)) return SL_OK;
-  enum sl_type type = sl__value_type(plan->grid->math);
+  enum sl_type type = sl__output_type(layer, plan->grid->math);
   enum sl_status status = SL_OK;
   if (has_output) status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->y[at]);
   if (status == SL_OK && has_output && plan->training && layer->needs_gradient)
@@ -201,8 +204,8 @@ static void find_relus(struct sl__plan *plan) {
     int from = layer->input[0];
     plan->relu[i] = -1;
     if (!plan->training || !sl__is_relu(layer) || from == SL__INPUT) continue;
-    if (model->layers[from].kind->takes_relu && model->layers[from].consumers == 1 &&
-        plan->grid->stage[from] == plan->grid->stage[i])
+    if (model->layers[from].kind->takes_relu && !model->layers[from].broadcasts &&
+        model->layers[from].consumers == 1 && plan->grid->stage[from] == plan->grid->stage[i])
       plan->relu[from] = i;
   }
 }

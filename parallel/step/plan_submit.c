@@ -73,8 +73,8 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
     pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
     pass.x[k] = layer->input[k] != SL__INPUT ? value_at(slice, chunk + layer->input[k], backward)
-                : slice->x                   ? slice->x
-                                             : sl__part(step->x, s);
+                : slice->x && !layer->gives_tokens ? slice->x
+                                                   : sl__part(step->x, s);
   return pass;
 }
 

@@ -15,6 +15,11 @@ static inline enum sl_type sl__value_type(enum sl_math math) {
   return math == SL_MATH_BF16 ? SL_BF16 : SL_F32;
 }
 
+/* Of a layer's output: bf16 would round tokens. */
+static inline enum sl_type sl__output_type(const struct sl__layer *layer, enum sl_math math) {
+  return layer->gives_tokens ? SL_F32 : sl__value_type(math);
+}
+
 /* Of the tensor that a layer saves: statistics of a slice stay f32, indices are i32. */
 static inline enum sl_type sl__saved_type(const struct sl__layer *layer, enum sl_math math) {
   bool is_value = layer->saved_per_row && layer->saved_type == SL_F32 && !layer->wide_saved;

@@ -1,26 +1,74 @@
 /* Which plan and which tensors a batch takes. Both are made when the first batch of a kind comes.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "parallel/params/memory_needs.h"
 #include "parallel/train/trainer.h"
 
+/* SL_BAD_ARGUMENT: names the first token of the field that the model does not read. */
+static enum sl_status find_token(const struct sl_dataset *set, const struct sl_row_field *field,
+                                 int words) {
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  int32_t label;
+  enum sl_status status = SL_OK;
+  float *row = sl__alloc((size_t)sl_shape_count(&info->sample), sizeof *row, "a row");
+  float *targets = sl__alloc((size_t)sl_shape_count(&info->target) + 1, sizeof *targets, "a row");
+  if (!row || !targets) status = SL_NO_MEMORY;
+  for (int64_t i = 0; i < info->count && status == SL_OK; i++) {
+    status = info->target.ndim ? sl_dataset_get_targets(set, i, row, targets)
+                               : sl_dataset_get(set, i, row, &label);
+    for (int64_t k = 0; k < sl_shape_count(&field->shape) && status == SL_OK; k++)
+      if (row[field->first + k] >= (float)words)
+        status = sl__fail(SL_BAD_ARGUMENT,
+                          "%s: sample %lld: token %.0f of '%s', but the model's embedding has 0 to "
+                          "%d; give it a larger vocabulary",
+                          info->name, (long long)i, (double)row[field->first + k], field->name,
+                          words - 1);
+  }
+  free(row);
+  free(targets);
+  return status;
+}
+
+/* Are a field's values numbers, or tokens, as the model's are? */
+static enum sl_status check_tokens(const struct sl_dataset *set, const struct sl_row_field *have,
+                                   const struct sl_row_field *want) {
+  if (!have->classes != !want->classes)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: '%s' has %s, but the model takes %s there%s",
+                    sl_dataset_info(set)->name, want->name, have->classes ? "tokens" : "numbers",
+                    want->classes ? "tokens" : "numbers",
+                    want->classes ? "; say which inputs are tokens (--tokens)" : "");
+  return have->classes > want->classes ? find_token(set, have, want->classes) : SL_OK;
+}
+
 /* Has the data the model's inputs? A row without names has the right size, which is all that can be
  * known. */
-static enum sl_status check_inputs(const struct sl_trainer *t, const struct sl_dataset_info *info) {
+static enum sl_status check_inputs(const struct sl_trainer *t, const struct sl_dataset *set) {
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  static const struct sl_row_field numbers = {0};
   struct sl_row_field field;
   char have[96], want[96];
-  if (!info->input_count || !t->model->input_count) return SL_OK;
+  enum sl_status status = SL_OK;
+  for (int i = 0; !t->model->input_count && i < info->input_count && status == SL_OK; i++)
+    status =
+        check_tokens(set, &info->inputs[i], &(struct sl_row_field){.name = info->inputs[i].name});
+  for (int i = 0; !info->input_count && sl_model_input_field(t->model, i, &field); i++)
+    if (status == SL_OK) status = check_tokens(set, &numbers, &field);
+  if (!info->input_count || !t->model->input_count) return status;
   if (info->input_count != t->model->input_count)
     return sl__fail(SL_BAD_SHAPE, "%s has %d inputs, but the model takes %d", info->name,
                     info->input_count, t->model->input_count);
-  for (int i = 0; sl_model_input_field(t->model, i, &field); i++)
+  for (int i = 0; sl_model_input_field(t->model, i, &field); i++) {
     if (strcmp(field.name, info->inputs[i].name) != 0 ||
         !sl_shape_equal(&field.shape, &info->inputs[i].shape))
       return sl__fail(SL_BAD_SHAPE, "%s has as input %d '%s' %s, but the model takes '%s' %s",
                       info->name, i, info->inputs[i].name,
                       sl_shape_text(&info->inputs[i].shape, have, sizeof have), field.name,
                       sl_shape_text(&field.shape, want, sizeof want));
+    status = check_tokens(set, &info->inputs[i], &field);
+    if (status != SL_OK) return status;
+  }
   return SL_OK;
 }
 
@@ -57,7 +105,7 @@ static enum sl_status check_sample(struct sl_trainer *t, const struct sl_loader 
   if (info->tokens != t->model->takes_tokens)
     return sl__fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
                     info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
-  enum sl_status status = check_inputs(t, info);
+  enum sl_status status = check_inputs(t, sl_loader_dataset(loader));
   if (status == SL_OK) status = check_loss(t, info);
   if (status != SL_OK) return status;
   const struct sl__layer *whole = sl__model_whole_layer(t->model);

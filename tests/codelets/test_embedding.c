@@ -320,15 +320,35 @@ static void long_batches_are_added_in_order(void **state) {
   }
 }
 
+/* Whole f32 numbers are tokens; others, those outside and NaN are none. */
+static void numbers_are_tokens(void **state) {
+  (void)state;
+  const double given[6] = {2, 6, V, -1, NAN, 0}, dy[6 * D] = {1, 2, 3};
+  const bool known[6] = {true, true, false, false, false, true};
+  double *table = random_values(V * D, 1);
+  struct sl__tensor *tt = tensor(SL_SHAPE(2, 3), given), *tp = tensor(SL_SHAPE(V * D), table),
+                    *ty = tensor(SL_SHAPE(2, 3, D), NULL), *tdy = tensor(SL_SHAPE(2, 3, D), dy),
+                    *tg = tensor(SL_SHAPE(V * D), NULL);
+  OK(sl__embedding_forward(context, &plain, tt, tp, ty, V, 0));
+  OK(sl__embedding_backward_weight(context, &plain, tt, tdy, tg, V, 0));
+  double *y = take(ty), *grad = take(tg);
+  for (int n = 0; n < 6; n++)
+    for (int d = 0; d < D; d++)
+      assert_true(known[n] ? y[n * D + d] == table[(int)given[n] * D + d] : isnan(y[n * D + d]));
+  for (int i = 0; i < V * D; i++) assert_true(grad[i] == (i / D == 2 && i % D < 3 ? i % D + 1 : 0));
+  free(y), free(grad), free(table);
+  sl__tensor_free(tt), sl__tensor_free(tp), sl__tensor_free(tdy);
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl__tensor *t = integers(SL_SHAPE(3), NULL), *floats = tensor(SL_SHAPE(3), NULL);
+  struct sl__tensor *t = integers(SL_SHAPE(3), NULL), *halves = bf16_tensor(SL_SHAPE(3), NULL);
   struct sl__tensor *p = tensor(SL_SHAPE(V * D), NULL), *y = tensor(SL_SHAPE(3, D), NULL),
                     *y2 = tensor(SL_SHAPE(3, D + 1), NULL);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y2, V, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, V + 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, 0, 0), SL_BAD_SHAPE);
-  assert_int_equal(sl__embedding_forward(context, &plain, floats, p, y, V, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__embedding_forward(context, &plain, halves, p, y, V, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_backward_weight(context, &plain, t, y2, p, V, 0), SL_BAD_SHAPE);
   const struct sl__update heavy = {.momentum = 0.9f};
   struct sl__tensor *rows = integers(SL_SHAPE(4), NULL), *values = tensor(SL_SHAPE(3, D), NULL);
@@ -339,7 +359,7 @@ static void shapes_are_checked(void **state) {
   assert_int_equal(sl__rows_sgd(context, &plain, p, 0, rows, values, NULL, &heavy), SL_UNSUPPORTED);
   sl__tensor_free(rows);
   sl__tensor_free(values);
-  struct sl__tensor *all[] = {t, floats, p, y, y2};
+  struct sl__tensor *all[] = {t, halves, p, y, y2};
   for (int i = 0; i < 5; i++) sl__tensor_free(all[i]);
 }
 
@@ -351,6 +371,7 @@ int main(void) {
                                      cmocka_unit_test(rows_are_in_the_order_of_first_touch),
                                      cmocka_unit_test(rows_without_room_give_nan),
                                      cmocka_unit_test(long_batches_are_added_in_order),
+                                     cmocka_unit_test(numbers_are_tokens),
                                      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("embedding", tests, open_operations, close_context);
 }

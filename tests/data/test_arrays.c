@@ -386,6 +386,54 @@ static void test_refused_fields(void **state) {
   FAILS(open_fields("x", "class,x", NULL), SL_BAD_FILE, "class: sample 3 is no class");
 }
 
+/* ---- inputs that are tokens ---- */
+
+static enum sl_status open_tokens(const char *inputs, const char *tokens, struct sl_dataset **set) {
+  return sl_dataset_read(
+      in_folder("tokens.npz"),
+      &(struct sl_reader_options){.inputs = inputs, .tokens = tokens, .target = "y"}, true, set);
+}
+
+/* They are not normalised, and the other fields are; their number is that of both sets. */
+static void test_tokens(void **state) {
+  (void)state;
+  static const int32_t words[] = {0, 7, 3, 900, 5, 1, 2, 2}, other[] = {0, 1000, 3, -1};
+  static const float wear[] = {10, 20, 30, 40}, y[] = {1, 2, 3, 4};
+  struct member members[] = {
+      {"words_train.npy", npy_of(1, NPY_HEADER("<i4", "False", "(4, 2)"), words, sizeof words)},
+      {"wear_train.npy", npy_of(1, NPY_HEADER("<f4", "False", "(4,)"), wear, sizeof wear)},
+      {"y_train.npy", npy_of(1, NPY_HEADER("<f4", "False", "(4,)"), y, sizeof y)},
+      {"words_test.npy", npy_of(1, NPY_HEADER("<i4", "False", "(1, 2)"), other, 8)},
+      {"wear_test.npy", npy_of(1, NPY_HEADER("<f4", "False", "(1,)"), wear, 4)},
+      {"y_test.npy", npy_of(1, NPY_HEADER("<f4", "False", "(1,)"), y, 4)}};
+  struct sl_dataset *set;
+  float row[3], target;
+  put_bytes("tokens.npz", zip_of(members, 6, false));
+  OK(open_tokens("wear,words", "words", &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_int_equal(info->inputs[0].classes, 0);
+  assert_int_equal(info->inputs[1].classes, 1001);
+  for (int64_t i = 0; i < info->count; i++) {
+    OK(sl_dataset_get_targets(set, i, row, &target));
+    assert_true(row[1] == (float)words[2 * i] && row[2] == (float)words[2 * i + 1]);
+    assert_true(fabsf(row[0] * info->deviation[0] + info->mean[0] - wear[i]) < 1e-4f);
+    assert_true(fabsf(row[0]) < 2);
+  }
+  sl_dataset_free(set);
+  OK(open_tokens("words", "words", &set)); /* one input is a field, too */
+  assert_int_equal(sl_dataset_info(set)->input_count, 1);
+  sl_dataset_free(set);
+  FAILS(open_tokens("words,wear", "tags", &set), SL_BAD_ARGUMENT,
+        "tokens 'tags' are none of the inputs");
+  FAILS(open_tokens("words,wear", "words,wear", &set), SL_BAD_FILE,
+        "has no whole numbers, so they are no tokens");
+  members[3].bytes = npy_of(1, NPY_HEADER("<i4", "False", "(1, 2)"), other + 2, 8);
+  put_bytes("tokens.npz", zip_of(members, 6, false));
+  FAILS(open_tokens("words,wear", "words", &set), SL_BAD_FILE,
+        "words_test: sample 0 is no token (0 to 16777215), but has -1");
+  unlink(in_folder("tokens.npz"));
+}
+
 /* ---- damaged sets ---- */
 
 static enum sl_status open_set(const char *path, struct sl_reader_options options) {
@@ -570,6 +618,7 @@ int main(void) {
       cmocka_unit_test(test_fields),
       cmocka_unit_test(test_normalised_fields),
       cmocka_unit_test(test_refused_fields),
+      cmocka_unit_test(test_tokens),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_validation_file),
       cmocka_unit_test(test_damaged_archive),

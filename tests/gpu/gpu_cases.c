@@ -605,8 +605,13 @@ static struct sl__tensor *tokens_of(struct trial *t, const int64_t *d) {
   return given_integers(t, SL_SHAPE(d[0], d[1]), -1, d[4] + 1);
 }
 
+/* Numbers are tokens, too; those given here are 0 or none. */
+static struct sl__tensor *number_tokens_of(struct trial *t, const int64_t *d) {
+  return given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+}
+
 static enum sl_status embedding_forward(struct trial *t, const int64_t *d) {
-  struct sl__tensor *tokens = tokens_of(t, d);
+  struct sl__tensor *tokens = d[2] == 2 ? number_tokens_of(t, d) : tokens_of(t, d);
   struct sl__tensor *param = given(t, t->type, SL_SHAPE(d[4] * d[5]));
   struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[3], d[5]), exact);
   if (t->status != SL_OK) return t->status;
@@ -618,7 +623,7 @@ static double repeats(const int64_t *d) {
 }
 
 static enum sl_status embedding_backward_weight(struct trial *t, const int64_t *d) {
-  struct sl__tensor *tokens = tokens_of(t, d);
+  struct sl__tensor *tokens = d[2] == 2 ? number_tokens_of(t, d) : tokens_of(t, d);
   struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
   struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE(d[4] * d[5]), sums_of(repeats(d), 1));
   if (t->status != SL_OK) return t->status;
@@ -989,6 +994,28 @@ static enum sl_status multiply(struct trial *t, const int64_t *d) {
   if (t->status != SL_OK) return t->status;
   return sl__multiply(t->context, L, count, x, y);
 }
+
+/* N, C, W, kind: y [N, C, W] = x * gate [N, C, 1] * row [N, W]; the gradient of the gate; of the
+ * row; a sum over all axes of a sample. */
+static enum sl_status multiply_broadcast(struct trial *t, const int64_t *d) {
+  const struct sl_shape whole = SL_SHAPE(d[0], d[1], d[2]), gate = SL_SHAPE(d[0], d[1], 1),
+                        row = SL_SHAPE(d[0], d[2]), one = SL_SHAPE(d[0], 1, 1);
+  const struct sl_shape out[] = {whole, gate, row, one};
+  const int64_t terms[] = {1, d[2], d[1], d[1] * d[2]};
+  struct sl__tensor *x[3] = {given(t, t->type, whole), given(t, t->type, d[3] == 1 ? whole : gate),
+                             given(t, t->type, d[3] == 2 ? whole : row)};
+  struct sl__tensor *y =
+      added(t, t->type, out[d[3]], d[3] ? products((double)terms[d[3]] + 2, 1) : roundings(2));
+  if (t->status != SL_OK) return t->status;
+  return sl__multiply_broadcast(t->context, L, d[3] == 3 ? 1 : 3, x, y);
+}
+
+#define BROADCAST_SIZES(CASE, ...)                                                                 \
+  CASE(__VA_ARGS__, {1, 1, 1, 0})                                                                  \
+  CASE(__VA_ARGS__, {3, 5, 35, 0})                                                                 \
+  CASE(__VA_ARGS__, {3, 5, 35, 1})                                                                 \
+  CASE(__VA_ARGS__, {3, 5, 35, 2})                                                                 \
+  CASE(__VA_ARGS__, {4, 3, 9, 3})
 
 static enum sl_status add_relu_backward(struct trial *t, const int64_t *d) {
   struct sl__tensor *y = given(t, t->type, SL_SHAPE(d[0])), *dy = given(t, t->type, SL_SHAPE(d[0]));
@@ -1473,6 +1500,7 @@ static const struct gpu_case cases[] = {
     CASES(add, COUNT_SIZES, GPU_HALVES)
     CASES(add_relu_backward, COUNT_SIZES, GPU_HALVES)
     CASES(multiply, COUNT_SIZES, GPU_HALVES)
+    CASES(multiply_broadcast, BROADCAST_SIZES, GPU_HALVES)
     CASES(strided_copy, VIEW_SIZES, GPU_HALVES)
     CASES(concatenate, CONCATENATE_SIZES, GPU_HALVES)
     CASES(mean, MEAN_SIZES, GPU_HALVES)

@@ -4,24 +4,6 @@
 
 /* ---- references ---- */
 
-static void sum(const struct sl__layer *layer, int64_t rows, const double *const *x,
-                const double *param, double *y) {
-  (void)param;
-  int64_t n = rows * sl_shape_count(&layer->out);
-  for (int64_t i = 0; i < n; i++)
-    for (int k = 0; k < layer->input_count; k++) y[i] += x[k][i];
-}
-
-static void product(const struct sl__layer *layer, int64_t rows, const double *const *x,
-                    const double *param, double *y) {
-  (void)param;
-  int64_t n = rows * sl_shape_count(&layer->out);
-  for (int64_t i = 0; i < n; i++) {
-    y[i] = 1;
-    for (int k = 0; k < layer->input_count; k++) y[i] *= x[k][i];
-  }
-}
-
 /* The index of a sample's element i along each axis, and back. */
 static void index_of(const struct sl_shape *shape, int64_t i, int64_t at[SL_MAX_DIMS]) {
   for (int d = shape->ndim - 1; d >= 0; d--) {
@@ -34,6 +16,34 @@ static int64_t place_of(const struct sl_shape *shape, const int64_t *at) {
   int64_t place = 0;
   for (int d = 0; d < shape->ndim; d++) place = place * shape->dim[d] + at[d];
   return place;
+}
+
+/* The place of the output's element i in input k, whose values repeat along axes of size 1. */
+static int64_t place_in(const struct sl__layer *layer, int k, int64_t i) {
+  const struct sl_shape *in = &layer->in[k];
+  int64_t values = sl_shape_count(&layer->out), at[SL_MAX_DIMS], own[SL_MAX_DIMS];
+  index_of(&layer->out, i % values, at);
+  for (int d = 0; d < in->ndim; d++)
+    own[d] = in->dim[d] == 1 ? 0 : at[d + layer->out.ndim - in->ndim];
+  return i / values * sl_shape_count(in) + place_of(in, own);
+}
+
+static void sum(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                const double *param, double *y) {
+  (void)param;
+  int64_t n = rows * sl_shape_count(&layer->out);
+  for (int64_t i = 0; i < n; i++)
+    for (int k = 0; k < layer->input_count; k++) y[i] += x[k][place_in(layer, k, i)];
+}
+
+static void product(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                    const double *param, double *y) {
+  (void)param;
+  int64_t n = rows * sl_shape_count(&layer->out);
+  for (int64_t i = 0; i < n; i++) {
+    y[i] = 1;
+    for (int k = 0; k < layer->input_count; k++) y[i] *= x[k][place_in(layer, k, i)];
+  }
 }
 
 static void concatenated(const struct sl__layer *layer, int64_t rows, const double *const *x,
@@ -166,6 +176,92 @@ static void sums_and_products(void **state) {
     OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = names[i]}));
     check_layer(m, 2, product);
   }
+}
+
+static void sums_and_products_broadcast(void **state) {
+  (void)state;
+  static const struct sl_shape cases[][3] = {
+      {{3, {4, 3, 5}}, {3, {4, 1, 1}}, {3, {4, 3, 5}}}, /* squeeze and excitation */
+      {{3, {4, 3, 5}}, {3, {1, 3, 5}}, {2, {3, 1}}},    /* masks, and a column */
+      {{3, {2, 3, 17}}, {1, {17}}, {3, {2, 1, 17}}},    /* sums of rows */
+      {{2, {3, 20}}, {2, {3, 1}}, {1, {1}}},
+      {{4, {2, 3, 2, 4}}, {4, {2, 1, 2, 1}}, {4, {1, 3, 1, 4}}},
+      {{1, {7}}, {1, {1}}, {1, {7}}},
+      {{2, {1, 1}}, {1, {1}}, {2, {1, 1}}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int count = 2; count < 4; count++) {
+      const char *names = count == 2 ? "a,b" : "a,b,c";
+      struct sl_model *m = with_inputs(count, cases[i]);
+      OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = names}));
+      check_layer(m, 2, sum);
+      m = with_inputs(count, cases[i]);
+      OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = names}));
+      check_layer(m, 2, product);
+    }
+}
+
+/* Rows longer than the block that a kernel works on at a time. */
+static void long_rows_broadcast(void **state) {
+  (void)state;
+  enum { ROWS = 2, LONG = 5000 };
+  static double x[ROWS * LONG];
+  const double gate[ROWS] = {0.5, -2}, zero[ROWS] = {0};
+  double sum[ROWS] = {0};
+  const struct sl__launch plain = {.name = "x"}, add = {.name = "x", .accumulate = true};
+  for (int i = 0; i < ROWS * LONG; i++) {
+    x[i] = i % 7 - 3;
+    sum[i / LONG] += x[i] * x[i] * gate[i / LONG];
+  }
+  struct sl__tensor *tx = tensor(SL_SHAPE(ROWS, LONG), x), *tg = tensor(SL_SHAPE(ROWS, 1), gate),
+                    *ty = tensor(SL_SHAPE(ROWS, LONG), NULL), *ts = tensor(SL_SHAPE(ROWS, 1), zero);
+  OK(sl__multiply_broadcast(context, &plain, 3, (struct sl__tensor *[]){tx, tx, tg}, ty));
+  OK(sl__multiply_broadcast(context, &add, 3, (struct sl__tensor *[]){tx, tx, tg}, ts));
+  OK(sl__multiply_broadcast(context, &add, 3, (struct sl__tensor *[]){tx, tx, tg}, ts));
+  double *y = take(ty), *s = take(ts);
+  for (int i = 0; i < ROWS * LONG; i++) assert_true(y[i] == x[i] * x[i] * gate[i / LONG]);
+  for (int i = 0; i < ROWS; i++) assert_true(s[i] == 2 * sum[i]);
+  free(y), free(s);
+  sl__tensor_free(tx), sl__tensor_free(tg);
+}
+
+/* A relu behind a sum that broadcasts is a layer of its own. */
+static void a_relu_follows_a_broadcast_sum(void **state) {
+  (void)state;
+  static const float x[2][4] = {{1, -2, 3, -4}, {-1, 2, -3, 4}}, y[2] = {1, 2};
+  const struct sl_dataset_options about = {
+      .name = "rows", .sample = {1, {4}}, .target = {1, {1}}, .count = 2};
+  struct sl_dataset *set;
+  struct sl_loader *loader;
+  double loss[2], unused;
+  OK(sl_dataset_floats(&about, &x[0][0], y, NULL, true, &set));
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 2}, &loader));
+  for (int order = 0; order < 2; order++) {
+    struct sl_model *m = new_model(SL_SHAPE(4));
+    struct sl_trainer *trainer;
+    struct sl_report report;
+    bool reported = false;
+    OK(sl_dense(m, "a", &(struct sl_dense_options){.features = 4}));
+    OK(sl_dense(m, "b", &(struct sl_dense_options){.features = order ? 4 : 1}));
+    OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "a,b"}));
+    OK(sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+    OK(sl_dense(m, "c", &(struct sl_dense_options){.features = 1}));
+    OK(sl_model_build(m));
+    const float weight[16] = {1, 2, -1, 0.5f, 1, 2, -1, 0.5f, 1, 2, -1, 0.5f, 1, 2, -1, 0.5f};
+    const float bias[4] = {-0.25f, -0.25f, -0.25f, -0.25f};
+    OK(sl_model_set(m, "b.weight", weight)); /* the same row four times, or once */
+    OK(sl_model_set(m, "b.bias", bias));
+    OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.01f}, NULL,
+                      &(struct sl_trainer_options){.loss.kind = SL_LOSS_MSE}, &trainer));
+    OK(sl_trainer_evaluate(trainer, loader, &loss[order], &unused));
+    OK(sl_trainer_step(trainer, loader, &report, &reported));
+    while (!reported) OK(sl_trainer_drain(trainer, &report, &reported));
+    assert_true(fabs(report.loss - loss[order]) < 1e-6 * (1 + loss[order]));
+    sl_trainer_free(trainer);
+    sl_model_free(m);
+  }
+  assert_true(fabs(loss[0] - loss[1]) < 1e-6 * (1 + loss[0]));
+  sl_loader_free(loader);
+  sl_dataset_free(set);
 }
 
 static void concatenations(void **state) {
@@ -375,12 +471,16 @@ static void operations_check_shapes(void **state) {
   assert_int_equal(sl__mean(context, &plain, a, c, 2), SL_BAD_SHAPE);
   assert_int_equal(sl__broadcast(context, &plain, 1, c, a, 2), SL_BAD_SHAPE);
   assert_int_equal(sl__multiply(context, &plain, 2, both, a), SL_BAD_SHAPE);
+  assert_int_equal(sl__multiply_broadcast(context, &plain, 2, both, a), SL_BAD_SHAPE);
   assert_int_equal(sl__add_terms(context, &plain, 2, both, a, false), SL_BAD_SHAPE);
   sl__tensor_free(a), sl__tensor_free(b), sl__tensor_free(c);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_products),
+                                     cmocka_unit_test(sums_and_products_broadcast),
+                                     cmocka_unit_test(long_rows_broadcast),
+                                     cmocka_unit_test(a_relu_follows_a_broadcast_sum),
                                      cmocka_unit_test(concatenations),
                                      cmocka_unit_test(slices),
                                      cmocka_unit_test(rows_are_joined_and_cut),

@@ -156,6 +156,18 @@ static struct sl_model *joined(void) {
   return m;
 }
 
+/* Sums and products that broadcast; one input has fewer axes. */
+static struct sl_model *broadcast(void) {
+  struct sl_model *m = new_model(SL_SHAPE(4, 6, 5));
+  OK(sl_mean(m, "squeeze", &(struct sl_mean_options){.keep = true}));
+  OK(sl_multiply(m, "scaled", &(struct sl_multiply_options){.layer.inputs = "input,squeeze"}));
+  OK(sl_dense(m, "columns", &(struct sl_dense_options){.layer.inputs = "squeeze", .features = 5}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "scaled,columns,squeeze"}));
+  OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = "sum,columns,input"}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
 /* Normalisations of each sample. */
 static struct sl_model *normed(void) {
   struct sl_model *m = new_model(SL_SHAPE(6, 4, 5));
@@ -308,9 +320,9 @@ static struct sl_model *fields(void) {
   return m;
 }
 
-static struct sl_model *(*const models[])(void) = {fields, images,     flat,   words, positions,
-                                                   tied,   joined,     normed, grown, convolved,
-                                                   rows,   directions, blocks};
+static struct sl_model *(*const models[])(void) = {fields, images,     flat,   words,    positions,
+                                                   tied,   joined,     normed, grown,    convolved,
+                                                   rows,   directions, blocks, broadcast};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* ---- answers ---- */

@@ -14,10 +14,13 @@ enum { SHORTEST = 8 };
 static enum sl_status read_model(struct engine *e) {
   enum sl_status status = sl_model_open(e->context, e->options->model, &e->model);
   struct sl_layer_info layer;
+  struct sl_row_field field;
   for (int i = 0; status == SL_OK && i < sl_model_layer_count(e->model); i++) {
     status = sl_model_layer(e->model, i, &layer);
     e->tokens |= status == SL_OK && !strcmp(layer.kind, "embedding");
   }
+  if (status == SL_OK && sl_model_input_field(e->model, 0, &field))
+    e->tokens = false; /* those of fields stand in rows of numbers */
   if (status != SL_OK) return status;
   e->input = *sl_model_input(e->model);
   e->outputs = sl_shape_count(sl_model_output(e->model));

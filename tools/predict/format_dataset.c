@@ -92,6 +92,7 @@ static void choose_reading(const struct samples *s, struct sl_reader_options *op
   } else if (*s->options->inputs && format && !strcmp(format->name, "arrays")) {
     options->inputs_only = true;
     options->inputs = s->options->inputs;
+    if (*s->options->tokens) options->tokens = s->options->tokens;
   }
 }
 

@@ -55,12 +55,13 @@ static int fill(struct filler *f, const struct image_options *options, const cha
   return code;
 }
 
-/* "state,speed" */
-static void list_inputs(const struct sl_model *model, char *text, size_t size) {
+/* "state,speed", or those of them that are tokens. */
+static void list_inputs(const struct sl_model *model, bool tokens, char *text, size_t size) {
   struct sl_row_field field;
   size_t used = 0;
   for (int i = 0; sl_model_input_field(model, i, &field); i++)
-    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "," : "", field.name);
+    if (!tokens || field.classes)
+      used += (size_t)snprintf(text + used, size - used, "%s%s", used ? "," : "", field.name);
 }
 
 static int run_images(struct program *p, struct engine *engine, struct request_queue *queue) {
@@ -70,7 +71,8 @@ static int run_images(struct program *p, struct engine *engine, struct request_q
                      .most = most ? most : 64,
                      .values = sl_shape_count(&engine->input)};
   int code = EXIT_DONE;
-  list_inputs(engine->model, p->images.inputs, sizeof p->images.inputs);
+  list_inputs(engine->model, false, p->images.inputs, sizeof p->images.inputs);
+  list_inputs(engine->model, true, p->images.tokens, sizeof p->images.tokens);
   for (int i = 0; i < p->input_count && code == EXIT_DONE; i++)
     code = fill(&f, &p->images, p->inputs[i]);
   int last = send(&f); /* samples before a failure are answered */

@@ -27,8 +27,9 @@ struct cli {
   struct augmentation augmentation; /* if there is one */
   bool whole;                       /* --no-augment: windows of --crop are not random */
   int64_t crop_h, crop_w;           /* 0: not cropped */
-  const char *target, *inputs, *ignore, *validation; /* of sl_reader_options; NULL: not given */
-  const char *fold;                                  /* "2/5"; NULL: not given */
+  const char *target, *inputs, *tokens, *ignore,
+      *validation;  /* of sl_reader_options; NULL: not given */
+  const char *fold; /* "2/5"; NULL: not given */
   enum sl_missing missing;
   int64_t height, width;
   bool skip_bad, raw;

@@ -72,6 +72,7 @@ enum sl_status program_read_data(const struct cli *cli, struct sl_dataset **trai
   const struct sl_reader_options options = {.seed = cli->seed,
                                             .inputs = cli->inputs,
                                             .target = cli->target,
+                                            .tokens = cli->tokens,
                                             .ignore = cli->ignore,
                                             .targets = target_kind(cli),
                                             .missing = cli->missing,
@@ -172,11 +173,11 @@ static const char *data_option(const struct cli *cli) {
   const struct {
     bool given;
     const char *name;
-  } options[] = {{cli->target, "target"},         {cli->inputs, "inputs"},
-                 {cli->ignore, "ignore"},         {cli->missing, "missing"},
-                 {cli->validation, "validation"}, {cli->fold, "fold"},
-                 {cli->height, "size"},           {cli->crop_h, "crop"},
-                 {cli->skip_bad, "skip-bad"},     {cli->raw, "no-normalize"}};
+  } options[] = {
+      {cli->target, "target"},     {cli->inputs, "inputs"},   {cli->tokens, "tokens"},
+      {cli->ignore, "ignore"},     {cli->missing, "missing"}, {cli->validation, "validation"},
+      {cli->fold, "fold"},         {cli->height, "size"},     {cli->crop_h, "crop"},
+      {cli->skip_bad, "skip-bad"}, {cli->raw, "no-normalize"}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
     if (options[i].given) return options[i].name;
   return NULL;

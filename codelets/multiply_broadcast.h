@@ -1,0 +1,27 @@
+/* A product of tensors that broadcast, and its sums over axes: arguments. */
+#ifndef SL_CODELETS_MULTIPLY_BROADCAST_H
+#define SL_CODELETS_MULTIPLY_BROADCAST_H
+
+#include <starling/base.h>
+
+#include "core/base/simd.h"
+
+/* The axes that y or a factor has, in order; neighbours that the same tensors have are one axis. */
+struct sl__multiply_broadcast_args {
+  int32_t ndim;
+  uint32_t lacks[16]; /* of y, then of each factor: bits of the axes that it does not have */
+  int64_t dim[SL_MAX_DIMS];
+};
+
+/* The strides of tensor t along the axes; 0 where it has none. */
+SL__INLINE void sl__broadcast_strides(const struct sl__multiply_broadcast_args *a, int t,
+                                      int64_t stride[SL_MAX_DIMS]) {
+  int64_t values = 1;
+  for (int d = a->ndim - 1; d >= 0; d--) {
+    bool lacks = a->lacks[t] >> d & 1;
+    stride[d] = lacks ? 0 : values;
+    if (!lacks) values *= a->dim[d];
+  }
+}
+
+#endif
