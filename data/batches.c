@@ -231,10 +231,12 @@ static void draw_orders(struct sl__batches *b, int64_t epoch) {
   b->order_epoch = epoch;
 }
 
-/* Announces a batch's samples, if it is of this epoch: the next one's order is not drawn yet. */
+/* Announces a batch's samples, if it is of this epoch: the next one's order is not drawn yet. A
+ * file that is read from its begin to its end is read ahead by the system, in larger pieces. */
 static void expect(struct sl__batches *b, int64_t epoch, int64_t number) {
   int64_t rows = b->options.batch, index = number % b->length, count = 0;
-  if (!b->dataset->kind->expect || number / b->length != epoch) return;
+  bool scattered = b->options.shuffle || b->options.num_parts > 1;
+  if (!b->dataset->kind->expect || !scattered || number / b->length != epoch) return;
   struct place place = place_of(b, index);
   for (int64_t left = samples_left(b, &place); count < rows && count < left; count++)
     b->samples[count] = sample_at(b, &place, place.index * rows + count);
