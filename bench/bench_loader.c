@@ -5,7 +5,9 @@
  *
  * "bench_loader train [OPTIONS]" trains ResNet-20 on that folder, beside the same from memory.
  *
- * "bench_loader array [OPTIONS]" reads an .npy file that is not in memory, beside read() of it.
+ * "bench_loader array [OPTIONS]" reads an .npy file that is not in memory, beside read() of it; in
+ * random order beside threads, too, that read its rows in random order past the system's cache: the
+ * disk's own rate for such pieces.
  *
  * - rate: pictures, or megabytes, a second
  * - cpu_us: this process's processor time a picture (or megabyte), in microseconds
@@ -23,7 +25,9 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
 #include <starling.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +36,10 @@
 
 #include "bench/bench.h"
 #include "bench/pictures.h"
+#include "core/base/random.h"
 #include "examples/resnet_model.h"
 
-enum { MOST_ROUNDS = 100, ROW = 3 * 64 * 64 };
+enum { MOST_ROUNDS = 100, ROW = 3 * 64 * 64, DISK_THREADS = 8 };
 
 struct bench {
   const char *mode, *folder;
@@ -287,8 +292,61 @@ static int read_all(const char *path) {
   return error;
 }
 
+/* Rows of a file in random order, which threads share. */
+struct rows {
+  int file;
+  uint32_t *order;
+  int64_t count;
+  atomic_llong next;
+  atomic_int failed;
+};
+
+/* O_DIRECT asks for whole blocks, of the file and of the memory. */
+static void *read_some_rows(void *argument) {
+  enum { BLOCK = 4096, SIZE = ROW * sizeof(float), HEADER = 128, ROOM = SIZE + 2 * BLOCK };
+  struct rows *rows = argument;
+  void *room = NULL;
+  if (posix_memalign(&room, BLOCK, ROOM)) rows->failed = 1;
+  for (int64_t i; room && (i = atomic_fetch_add(&rows->next, 1)) < rows->count;) {
+    off_t first = HEADER + (off_t)rows->order[i] * SIZE, begin = first / BLOCK * BLOCK;
+    off_t end = (first + SIZE + BLOCK - 1) / BLOCK * BLOCK;
+    if (pread(rows->file, room, (size_t)(end - begin), begin) < first + SIZE - begin)
+      rows->failed = 1;
+  }
+  free(room);
+  return NULL;
+}
+
+static void draw_order(uint32_t *order, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    int64_t k = (int64_t)(sl__uniform(1, 1, (uint64_t)i) * (float)(i + 1));
+    if (k > i) k = i;
+    order[i] = order[k];
+    order[k] = (uint32_t)i;
+  }
+}
+
+/* 0; or 1 where the file system cannot be read so. */
+static int read_all_rows(const char *path, int64_t count) {
+  struct rows rows = {.count = count};
+  pthread_t thread[DISK_THREADS];
+  int started = 0;
+  rows.file = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+  rows.order = malloc((size_t)count * sizeof *rows.order);
+  if (rows.file >= 0 && rows.order) {
+    draw_order(rows.order, count);
+    while (started < DISK_THREADS &&
+           pthread_create(&thread[started], NULL, read_some_rows, &rows) == 0)
+      started++;
+  }
+  for (int t = 0; t < started; t++) pthread_join(thread[t], NULL);
+  if (rows.file >= 0) close(rows.file);
+  free(rows.order);
+  return !started || rows.failed;
+}
+
 static int bench_array(const struct bench *b) {
-  struct run runs[MOST_ROUNDS][2];
+  struct run runs[MOST_ROUNDS][2], disk[MOST_ROUNDS][2];
   char x[4096], y[4096];
   struct stat info;
   int64_t rows = b->megabytes * 1000000 / (int64_t)(ROW * sizeof(float));
@@ -305,13 +363,19 @@ static int bench_array(const struct bench *b) {
     begin(&runs[r][0]);
     if (read_all(x)) return fail("the array cannot be read");
     end(&runs[r][0], "read()", r, megabytes);
+    begin(&disk[r][0]);
+    if (b->shuffle && read_all_rows(x, rows))
+      return fail("the file cannot be read past the system's cache (O_DIRECT)");
+    if (b->shuffle) end(&disk[r][0], "disk", r, megabytes);
     status = sl_dataset_read(x, &o, true, &set);
     if (forget(x)) return fail("the array's pages cannot be dropped");
     begin(&runs[r][1]);
     if (status == SL_OK) status = read_epoch(set, b);
     if (status == SL_OK) end(&runs[r][1], "loader", r, megabytes);
+    disk[r][1] = runs[r][1];
     sl_dataset_free(set);
   }
+  if (status == SL_OK && b->shuffle) print_ratio("loader / disk", disk, b->rounds);
   return status == SL_OK ? print_ratio("loader / read()", runs, b->rounds) : fail(sl_error());
 }
 

@@ -170,19 +170,22 @@ enum sl_status sl__array_check(const struct sl__array *array) {
 }
 
 /* Smaller pieces are not worth a call of the system. */
-#define LEAST_EXPECTED ((size_t)1 << 14)
+#define LEAST_READ ((size_t)1 << 12)
+
+static const uint8_t *row_of(const struct sl__array *array, int64_t i) {
+  return array->layout.values + (size_t)i * array->row_size;
+}
+
+static bool is_gathered(const struct sl__array *array) {
+  return array->layout.fortran && array->layout.ndim > 1;
+}
 
 void sl__array_expect(const struct sl__array *array, int64_t count, const int64_t *rows) {
-  const struct sl__npy *npy = &array->layout;
-  if (!array->file.bytes || (npy->fortran && npy->ndim > 1)) return;
-  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  if (!array->file.bytes || is_gathered(array)) return;
   for (int64_t first = 0, end; first < count; first = end) {
     for (end = first + 1; end < count && rows[end] == rows[end - 1] + 1;) end++;
     size_t size = (size_t)(end - first) * array->row_size;
-    uintptr_t from = (uintptr_t)npy->values + (size_t)rows[first] * array->row_size;
-    if (size < LEAST_EXPECTED) continue;
-    size += from % page;
-    madvise((void *)(from - from % page), size, MADV_WILLNEED); /* a failure costs time alone */
+    if (size >= LEAST_READ) sl__file_map_expect(&array->file, row_of(array, rows[first]), size);
   }
 }
 
@@ -204,9 +207,11 @@ enum sl_status sl__array_row(const struct sl__array *array, int64_t i, uint8_t *
                              const uint8_t **row) {
   *row = room;
   if (array->read) return array->read(array, i, room);
-  if (array->layout.fortran && array->layout.ndim > 1)
+  if (array->file.bytes && !is_gathered(array) && array->row_size >= LEAST_READ)
+    return sl__file_map_read(array->name, &array->file, row_of(array, i), array->row_size, room);
+  if (is_gathered(array))
     gather_row(array, i, room);
   else
-    *row = array->layout.values + (size_t)i * array->row_size;
+    *row = row_of(array, i);
   return SL_OK;
 }

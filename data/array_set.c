@@ -23,13 +23,10 @@ struct array_set {
   int32_t *labels;             /* [count]; NULL: the targets are values */
 };
 
-/* These samples are read next. */
-static enum sl_status begin_side(const struct side *side, int64_t count, const int64_t *samples) {
+static enum sl_status check_side(const struct side *side) {
   enum sl_status status = SL_OK;
-  for (int i = 0; i < side->count && status == SL_OK; i++) {
+  for (int i = 0; i < side->count && status == SL_OK; i++)
     status = sl__array_check(&side->array[i]);
-    if (status == SL_OK) sl__array_expect(&side->array[i], count, samples);
-  }
   return status;
 }
 
@@ -40,14 +37,17 @@ static size_t largest_row(const struct side *side) {
   return most;
 }
 
-/* The arrays' rows of a sample, one behind the other. */
+/* The arrays' rows of a sample, one behind the other. Floats are read to their place at once. */
 static enum sl_status read_row(const struct side *side, int64_t sample, uint8_t *room, float *row) {
   const uint8_t *bytes;
   for (int i = 0; i < side->count; i++) {
     const struct sl__array *array = &side->array[i];
-    enum sl_status status = sl__array_row(array, sample, room, &bytes);
+    const struct sl__element *element = &array->layout.element;
+    uint8_t *place = (uint8_t *)(void *)row;
+    enum sl_status status =
+        sl__array_row(array, sample, sl__element_is_float(element) ? place : room, &bytes);
     if (status != SL_OK) return status;
-    sl__elements_to_floats(&array->layout.element, bytes, array->row_elements, row);
+    if (bytes != place) sl__elements_to_floats(element, bytes, array->row_elements, row);
     row += array->row_elements;
   }
   return SL_OK;
@@ -60,8 +60,8 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
   enum sl_status status;
   uint8_t *room = sl__alloc(inputs > targets ? inputs : targets, 1, "a row");
   if (!room) return SL_NO_MEMORY;
-  SL__TRY(begin_side(&set->inputs, count, samples));
-  SL__TRY(begin_side(&set->targets, count, samples));
+  SL__TRY(check_side(&set->inputs));
+  SL__TRY(check_side(&set->targets));
   for (int64_t row = 0; row < count; row++) {
     SL__TRY(
         read_row(&set->inputs, samples[row], room, rows->x + (size_t)row * dataset->sample_size));
@@ -76,6 +76,16 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
 out:
   free(room);
   return status;
+}
+
+static void expect_side(const struct side *side, int64_t count, const int64_t *samples) {
+  for (int i = 0; i < side->count; i++) sl__array_expect(&side->array[i], count, samples);
+}
+
+static void expect(const struct sl_dataset *dataset, int64_t count, const int64_t *samples) {
+  const struct array_set *set = (const struct array_set *)dataset;
+  expect_side(&set->inputs, count, samples);
+  if (!set->labels) expect_side(&set->targets, count, samples);
 }
 
 /* Only sets with classes are asked. */
@@ -98,7 +108,7 @@ static void free_arrays(struct sl_dataset *dataset) {
 }
 
 static const struct sl__dataset_kind array_kind = {
-    .fill = fill, .fill_labels = fill_labels, .free = free_arrays};
+    .fill = fill, .expect = expect, .fill_labels = fill_labels, .free = free_arrays};
 
 /* ---- targets ---- */
 

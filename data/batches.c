@@ -102,6 +102,12 @@ static int64_t part_count(const struct sl__batches *b, int64_t samples) {
   return (samples - b->options.part_index + parts - 1) / parts;
 }
 
+/* Number of the part's samples from the batch's first one on. */
+static int64_t samples_left(const struct sl__batches *b, const struct place *place) {
+  if (b->options.contiguous) return b->options.batch; /* every batch is full */
+  return part_count(b, place->count) - place->index * b->options.batch;
+}
+
 /* Marks a row as one that counts nowhere. */
 static void ignore_row(const struct sl_dataset *set, const struct sl__rows *to, int64_t row) {
   for (size_t k = 0; k < set->label_count; k++)
@@ -225,13 +231,28 @@ static void draw_orders(struct sl__batches *b, int64_t epoch) {
   b->order_epoch = epoch;
 }
 
+/* Announces a batch's samples, if it is of this epoch: the next one's order is not drawn yet. A
+ * file that is read from its begin to its end is read ahead by the system, in larger pieces. */
+static void expect(struct sl__batches *b, int64_t epoch, int64_t number) {
+  int64_t rows = b->options.batch, index = number % b->length, count = 0;
+  bool scattered = b->options.shuffle || b->options.num_parts > 1;
+  if (!b->dataset->kind->expect || !scattered || number / b->length != epoch) return;
+  struct place place = place_of(b, index);
+  for (int64_t left = samples_left(b, &place); count < rows && count < left; count++)
+    b->samples[count] = sample_at(b, &place, place.index * rows + count);
+  b->dataset->kind->expect(b->dataset, count, b->samples);
+  b->expected = number;
+}
+
 enum sl_status sl__batches_fill(struct sl__batches *b, int64_t number, const struct sl__rows *to,
                                 struct sl_batch *batch) {
   int64_t rows = b->options.batch, epoch = number / b->length, index = number % b->length;
   draw_orders(b, epoch);
+  /* with several readers another one may have announced it, too */
+  if (b->expected != number) expect(b, epoch, number);
+  expect(b, epoch, number + b->options.readers); /* it is read while this one is filled */
   struct place place = place_of(b, index);
-  int64_t left = part_count(b, place.count) - place.index * rows;
-  if (b->options.contiguous) left = rows; /* every batch is full */
+  int64_t left = samples_left(b, &place);
   int64_t samples = left < 0 ? 0 : left < rows ? left : rows;
   bool tokens = b->dataset->info.tokens;
   *batch = (struct sl_batch){.x = tokens ? NULL : to->x,
@@ -300,7 +321,7 @@ static enum sl_status alloc_scratch(struct sl__batches *b) {
 
 enum sl_status sl__batches_begin(struct sl__batches *b) {
   const struct sl_loader_options *options = &b->options;
-  b->order_epoch = -1;
+  b->order_epoch = b->expected = -1;
   b->length = sl__batches_length(b);
   b->shape = sl__batches_shape(&b->dataset->info, options);
   b->row_size = (size_t)sl_shape_count(&b->shape);

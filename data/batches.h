@@ -17,6 +17,7 @@ struct sl__batches {
   uint32_t *batch_order; /* batches of all buckets */
   int64_t order_epoch;   /* -1: none yet */
   int64_t *samples;      /* [batch] of the batch that is being filled */
+  int64_t expected;      /* number of the last batch that this one has announced; -1: none yet */
   struct sl_shape shape; /* of a row: a sample, or the window of it */
   size_t row_size;       /* values of a row */
   float *plane;          /* scratch of sl__augment; NULL if nothing is shifted or mirrored */

@@ -22,6 +22,9 @@ struct sl__dataset_kind {
    * where one pass over the values can do both; NULL: whoever normalises does it after `fill`. */
   enum sl_status (*fill_normal)(const struct sl_dataset *set, const struct sl_dataset_info *info,
                                 int64_t count, const int64_t *samples, const struct sl__rows *rows);
+  /* These samples are read soon, so that their part of a file may be read meanwhile; NULL: they are
+   * in memory. */
+  void (*expect)(const struct sl_dataset *set, int64_t count, const int64_t *samples);
   /* The labels of these samples alone, where that takes less than their inputs, too; NULL: `fill`
    * gives them. */
   enum sl_status (*fill_labels)(const struct sl_dataset *set, int64_t count, const int64_t *samples,

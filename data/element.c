@@ -38,11 +38,15 @@ static float float_of(const struct sl__element *e, const uint8_t *from) {
   return (float)wide;
 }
 
-void sl__elements_to_floats(const struct sl__element *e, const uint8_t *from, size_t count,
-                            float *to) {
+bool sl__element_is_float(const struct sl__element *e) {
   static const uint16_t one = 1;
   bool big_machine = *(const uint8_t *)&one == 0;
-  if (e->kind == 'f' && e->size == 4 && e->big_endian == big_machine)
+  return e->kind == 'f' && e->size == 4 && e->big_endian == big_machine;
+}
+
+void sl__elements_to_floats(const struct sl__element *e, const uint8_t *from, size_t count,
+                            float *to) {
+  if (sl__element_is_float(e))
     memcpy(to, from, count * sizeof *to);
   else if (e->kind == 'u' && e->size == 1)
     for (size_t i = 0; i < count; i++) to[i] = (float)from[i];

@@ -15,6 +15,9 @@ struct sl__element {
 /* Is there such a format? */
 bool sl__element_exists(const struct sl__element *element);
 
+/* Are they this machine's floats? */
+bool sl__element_is_float(const struct sl__element *element);
+
 /* Numbers that a float cannot hold are rounded, or become infinite. */
 void sl__elements_to_floats(const struct sl__element *element, const uint8_t *from, size_t count,
                             float *to);

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/half.h"
+#include "core/base/simd.h"
 
 /* ---- normalisation ---- */
 
@@ -71,16 +73,26 @@ static const char *text_of(float value) {
   return isnan(value) ? "not a number" : value > 0 ? "infinite" : "minus infinite";
 }
 
+/* Has a value all bits of the exponent: infinite, or not a number? missing: infinite alone. */
+static SL__SIMD bool any_bad(const float *restrict values, size_t count, bool missing) {
+  const uint32_t infinite = 0x7f800000, kept = missing ? 0x7fffffff : infinite;
+  uint32_t bad = 0;
+  for (size_t i = 0; i < count; i++) bad |= (sl__float_bits(values[i]) & kept) == infinite;
+  return bad;
+}
+
 /* The first of count rows of `size` values with one that is not finite (or, missing, infinite);
  * count if there is none. *at: the value's place in its row. */
 static int64_t first_bad_value(const float *values, int64_t count, size_t size, bool missing,
                                size_t *at) {
-  for (int64_t row = 0; row < count; row++, values += size)
+  for (int64_t row = 0; row < count; row++, values += size) {
+    if (!any_bad(values, size, missing)) continue;
     for (size_t i = 0; i < size; i++)
       if (!isfinite(values[i]) && !(missing && isnan(values[i]))) {
         *at = i;
         return row;
       }
+  }
   return count;
 }
 

@@ -29,7 +29,8 @@ void sl__direct_prepare(struct sl__direct *direct);
 struct sl__picture {
   const struct sl__direct *direct; /* NULL: none */
   bool is_direct;                  /* it went there; values has nothing of it */
-  uint8_t *bytes;                  /* [height, width, stride] on their way there, to be freed */
+  uint8_t *bytes;                  /* [lines, width, stride] on their way there, in `room` */
+  uint8_t *room;                   /* to be freed */
   int stride; /* bytes a pixel: the channels, or 4, of which the last one is none */
   int64_t width, height;
   int channels;     /* 1 grey, 3 red, green, blue */
@@ -60,12 +61,12 @@ const char *sl__picture_read(const uint8_t *bytes, size_t size, int64_t width, i
 bool sl__is_png(const uint8_t *bytes, size_t size);
 bool sl__is_jpeg(const uint8_t *bytes, size_t size);
 
-/* A picture of 8 bits is read in three steps: begin decides whether it goes to picture->direct, and
- * allocates memory; then `bytes` is to be filled; end makes the planes or the values of them. (Row
- * by row instead, the planes' far lines would be written too slowly.) */
+/* A picture of 8 bits is read in steps: begin decides whether it goes to picture->direct, and
+ * allocates memory; then `bytes` is filled with some lines, of which sl__picture_lines makes planes
+ * or values, until all are made. Bytes of few lines stay in a processor's nearest cache. */
 const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_t height,
-                              int channels, int stride);
-void sl__picture_end(struct sl__picture *picture);
+                              int channels, int stride, int64_t lines);
+void sl__picture_lines(struct sl__picture *picture, int64_t first, int64_t lines);
 
 /* Frees the memory. */
 void sl__picture_free(struct sl__picture *picture);

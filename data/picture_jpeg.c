@@ -70,19 +70,25 @@ static int choose_colours(j_decompress_ptr jpeg) {
   return jpeg->num_components;
 }
 
-static const char *read_rows(struct decoder *d, int channels, struct sl__picture *picture) {
+/* Lines at a time: as many as libjpeg decodes together, and so few that they stay in the caches. */
+enum { LINES = 16 };
+
+static const char *read_lines(struct decoder *d, int channels, struct sl__picture *picture) {
   j_decompress_ptr jpeg = &d->jpeg;
   int stride = jpeg->out_color_components;
   const char *why =
-      sl__picture_begin(picture, jpeg->output_width, jpeg->output_height, channels, stride);
+      sl__picture_begin(picture, jpeg->output_width, jpeg->output_height, channels, stride, LINES);
   if (why) return why;
-  size_t count = (size_t)jpeg->output_width * (size_t)stride;
+  JSAMPROW row[LINES];
+  for (int i = 0; i < LINES; i++)
+    row[i] = picture->bytes + (size_t)i * jpeg->output_width * (size_t)stride;
   while (jpeg->output_scanline < jpeg->output_height) {
-    JSAMPROW row = picture->bytes + jpeg->output_scanline * count;
-    jpeg_read_scanlines(jpeg, &row, 1);
+    JDIMENSION first = jpeg->output_scanline, lines = 0;
+    while (lines < LINES && jpeg->output_scanline < jpeg->output_height)
+      lines += jpeg_read_scanlines(jpeg, row + lines, LINES - lines);
+    sl__picture_lines(picture, first, lines);
   }
   jpeg_finish_decompress(jpeg);
-  sl__picture_end(picture);
   return NULL;
 }
 
@@ -101,7 +107,7 @@ static const char *decode(struct decoder *d, const uint8_t *bytes, size_t size, 
   int channels = choose_colours(jpeg);
   choose_scale(jpeg, width, height);
   jpeg_start_decompress(jpeg);
-  return read_rows(d, channels, picture);
+  return read_lines(d, channels, picture);
 }
 
 const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,

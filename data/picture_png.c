@@ -20,13 +20,14 @@ bool sl__is_png(const uint8_t *bytes, size_t size) {
 static const char *read_pixels(png_image *image, struct sl__picture *picture) {
   static const png_color black = {0, 0, 0};
   int channels = image->format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
-  const char *why = sl__picture_begin(picture, image->width, image->height, channels, channels);
+  const char *why =
+      sl__picture_begin(picture, image->width, image->height, channels, channels, image->height);
   if (why) return why;
   image->format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
   image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits: scaled alone, as 8 are */
   if (!png_image_finish_read(image, &black, picture->bytes, 0, NULL))
     return "damaged, or cut short";
-  sl__picture_end(picture);
+  sl__picture_lines(picture, 0, image->height);
   return NULL;
 }
 

@@ -29,16 +29,22 @@ void sl__picture_planes(const struct sl__picture *picture, int channels, bool in
 
 /* ---- pictures of bytes ---- */
 
+/* libjpeg-turbo writes lines that begin on a vector past the caches, from where they come back
+ * slowly. Lines of an even number of pixels never begin there, if the first one begins a pixel of 4
+ * bytes behind. */
+enum { VECTOR = 32, BESIDE = 4 };
+
 const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_t height,
-                              int channels, int stride) {
+                              int channels, int stride, int64_t lines) {
   const struct sl__direct *direct = picture->direct;
   bool fits = direct && width == direct->width && height == direct->height &&
               (channels == 1 || direct->channels == 3);
   const char *why = fits ? NULL : sl__picture_room(picture, width, height, channels);
   if (why) return why;
-  uint8_t *bytes = realloc(picture->bytes, (size_t)(width * height) * (size_t)stride);
-  if (!bytes) return "is too large for the memory";
-  picture->bytes = bytes;
+  uint8_t *room = realloc(picture->room, (size_t)(width * lines) * (size_t)stride + 2 * VECTOR);
+  if (!room) return "is too large for the memory";
+  picture->room = room;
+  picture->bytes = room + (VECTOR - (uintptr_t)room % VECTOR) + BESIDE;
   picture->stride = stride;
   picture->is_direct = fits;
   picture->width = width;
@@ -50,27 +56,29 @@ const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_
 
 /* A table of the 256 results would take longer: its loads are no vector code. */
 struct normal {
-  float mean, deviation, inverse; /* inverse: 1 / deviation */
+  float mean, deviation;
+  float high, low; /* high + low: 1 / deviation, with twice a float's bits */
 };
 
 static struct normal normal_of(const struct sl__direct *direct, int channel) {
   float deviation = direct->deviation[channel];
-  return (struct normal){direct->mean[channel], deviation, 1 / deviation};
+  double inverse = 1 / (double)deviation;
+  float high = (float)inverse;
+  return (struct normal){direct->mean[channel], deviation, high, (float)(inverse - (double)high)};
 }
 
 SL__INLINE float by_division(uint8_t byte, struct normal n) {
   return ((float)byte / 255.0f - n.mean) / n.deviation;
 }
 
-/* The rounded quotient, of a product and its error (Markstein, IBM Journal of Research and
- * Development 34, 1990), in a fifth of a division's time. */
-SL__INLINE float quotient(float x, float divisor, float inverse) {
-  float q = x * inverse;
-  return __builtin_fmaf(__builtin_fmaf(-q, divisor, x), inverse, q);
+/* The rounded quotient, of two products, in a fifth of a division's time. */
+SL__INLINE float quotient(float x, float high, float low) {
+  return __builtin_fmaf(x, high, x * low);
 }
 
-SL__INLINE float by_product(uint8_t byte, struct normal n) {
-  return quotient(quotient((float)byte, 255.0f, 1 / 255.0f) - n.mean, n.deviation, n.inverse);
+SL__INLINE float by_product(uint32_t byte, struct normal n) {
+  const float high = 1 / 255.0f, low = (float)(1 / 255.0 - (double)high);
+  return quotient(quotient((float)(int32_t)byte, high, low) - n.mean, n.high, n.low);
 }
 
 /* Without the instruction a fused product is a call of a function. */
@@ -88,7 +96,7 @@ static bool has_fused_products(void) {
 static SL__SIMD bool products_are_exact(struct normal n) {
   bool same = true;
   for (int byte = 0; byte < 256; byte++)
-    same &= by_product((uint8_t)byte, n) == by_division((uint8_t)byte, n);
+    same &= by_product((uint32_t)byte, n) == by_division((uint8_t)byte, n);
   return same;
 }
 
@@ -98,32 +106,38 @@ void sl__direct_prepare(struct sl__direct *direct) {
     direct->multiplies = direct->multiplies && products_are_exact(normal_of(direct, c));
 }
 
-static SL__SIMD void divide_grey(const uint8_t *restrict bytes, size_t plane, struct normal n,
-                                 float *restrict to) {
-  for (size_t i = 0; i < plane; i++) to[i] = by_division(bytes[i], n);
+/* Pixels of a picture on their way to its planes, which are `plane` values apart. */
+struct pixels {
+  const uint8_t *bytes;
+  size_t count, stride, plane;
+};
+
+static SL__SIMD void divide_grey(struct pixels p, struct normal n, float *restrict to) {
+  for (size_t i = 0; i < p.count; i++) to[i] = by_division(p.bytes[i], n);
 }
 
-static SL__SIMD void multiply_grey(const uint8_t *restrict bytes, size_t plane, struct normal n,
-                                   float *restrict to) {
-  for (size_t i = 0; i < plane; i++) to[i] = by_product(bytes[i], n);
+static SL__SIMD void multiply_grey(struct pixels p, struct normal n, float *restrict to) {
+  for (size_t i = 0; i < p.count; i++) to[i] = by_product(p.bytes[i], n);
 }
 
-static SL__SIMD void divide_colours(const uint8_t *restrict bytes, size_t stride, size_t plane,
-                                    const struct normal n[3], float *restrict red) {
+static SL__SIMD void divide_colours(struct pixels p, const struct normal n[3],
+                                    float *restrict red) {
   const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
-  float *restrict green = red + plane, *restrict blue = green + plane;
-  for (size_t i = 0; i < plane; i++) {
-    red[i] = by_division(bytes[stride * i], n0);
-    green[i] = by_division(bytes[stride * i + 1], n1);
-    blue[i] = by_division(bytes[stride * i + 2], n2);
+  const uint8_t *restrict bytes = p.bytes;
+  float *restrict green = red + p.plane, *restrict blue = green + p.plane;
+  for (size_t i = 0; i < p.count; i++) {
+    red[i] = by_division(bytes[p.stride * i], n0);
+    green[i] = by_division(bytes[p.stride * i + 1], n1);
+    blue[i] = by_division(bytes[p.stride * i + 2], n2);
   }
 }
 
-static SL__SIMD void multiply_colours(const uint8_t *restrict bytes, size_t plane,
-                                      const struct normal n[3], float *restrict red) {
+static SL__SIMD void multiply_colours(struct pixels p, const struct normal n[3],
+                                      float *restrict red) {
   const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
-  float *restrict green = red + plane, *restrict blue = green + plane;
-  for (size_t i = 0; i < plane; i++) {
+  const uint8_t *restrict bytes = p.bytes;
+  float *restrict green = red + p.plane, *restrict blue = green + p.plane;
+  for (size_t i = 0; i < p.count; i++) {
     red[i] = by_product(bytes[3 * i], n0);
     green[i] = by_product(bytes[3 * i + 1], n1);
     blue[i] = by_product(bytes[3 * i + 2], n2);
@@ -131,48 +145,48 @@ static SL__SIMD void multiply_colours(const uint8_t *restrict bytes, size_t plan
 }
 
 /* Bytes of a pixel in one word are taken apart without moves between lanes. */
-static SL__SIMD void multiply_words(const uint32_t *restrict pixels, size_t plane,
-                                    const struct normal n[3], float *restrict red) {
+static SL__SIMD void multiply_words(struct pixels p, const struct normal n[3],
+                                    float *restrict red) {
   const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
-  float *restrict green = red + plane, *restrict blue = green + plane;
-  for (size_t i = 0; i < plane; i++) {
-    red[i] = by_product((uint8_t)pixels[i], n0);
-    green[i] = by_product((uint8_t)(pixels[i] >> 8), n1);
-    blue[i] = by_product((uint8_t)(pixels[i] >> 16), n2);
+  const uint32_t *restrict words = (const uint32_t *)(const void *)p.bytes;
+  float *restrict green = red + p.plane, *restrict blue = green + p.plane;
+  for (size_t i = 0; i < p.count; i++) {
+    red[i] = by_product(words[i] & 255, n0);
+    green[i] = by_product(words[i] >> 8 & 255, n1);
+    blue[i] = by_product(words[i] >> 16 & 255, n2);
   }
 }
 
-static void make_planes(const struct sl__picture *picture, size_t plane) {
-  const struct sl__direct *direct = picture->direct;
+static void make_planes(const struct sl__direct *direct, int channels, struct pixels p, float *to) {
   struct normal n[3];
   for (int c = 0; c < direct->channels; c++) n[c] = normal_of(direct, c);
-  if (picture->channels == 3 && !direct->multiplies)
-    divide_colours(picture->bytes, (size_t)picture->stride, plane, n, direct->planes);
-  else if (picture->channels == 3 && picture->stride == 4)
-    multiply_words((const uint32_t *)(const void *)picture->bytes, plane, n, direct->planes);
-  else if (picture->channels == 3)
-    multiply_colours(picture->bytes, plane, n, direct->planes);
-  if (picture->channels == 3) return;
+  if (channels == 3 && !direct->multiplies)
+    divide_colours(p, n, to);
+  else if (channels == 3 && p.stride == 4)
+    multiply_words(p, n, to);
+  else if (channels == 3)
+    multiply_colours(p, n, to);
+  if (channels == 3) return;
   for (int c = 0; c < direct->channels; c++)
-    (direct->multiplies ? multiply_grey : divide_grey)(picture->bytes, plane, n[c],
-                                                       direct->planes + (size_t)c * plane);
+    (direct->multiplies ? multiply_grey : divide_grey)(p, n[c], to + (size_t)c * p.plane);
 }
 
-void sl__picture_end(struct sl__picture *picture) {
-  size_t plane = (size_t)(picture->width * picture->height);
+void sl__picture_lines(struct sl__picture *picture, int64_t first, int64_t lines) {
+  const struct pixels p = {picture->bytes, (size_t)(picture->width * lines),
+                           (size_t)picture->stride, (size_t)(picture->width * picture->height)};
+  size_t begin = (size_t)(picture->width * first), channels = (size_t)picture->channels;
   if (picture->is_direct) {
-    make_planes(picture, plane);
+    make_planes(picture->direct, picture->channels, p, picture->direct->planes + begin);
     return;
   }
-  size_t channels = (size_t)picture->channels, stride = (size_t)picture->stride;
-  for (size_t i = 0; i < plane; i++)
-    for (size_t c = 0; c < channels; c++)
-      picture->values[channels * i + c] = picture->bytes[stride * i + c];
+  uint16_t *values = picture->values + begin * channels;
+  for (size_t i = 0; i < p.count; i++)
+    for (size_t c = 0; c < channels; c++) values[channels * i + c] = p.bytes[p.stride * i + c];
 }
 
 void sl__picture_free(struct sl__picture *picture) {
   free(picture->values);
-  free(picture->bytes);
+  free(picture->room);
   *picture = (struct sl__picture){0};
 }
 

@@ -59,6 +59,15 @@ out:
   return status;
 }
 
+static void expect(const struct sl_dataset *set, int64_t count, const int64_t *samples) {
+  const struct part_set *part = (const struct part_set *)set;
+  int64_t *mapped;
+  if (!part->base->kind->expect) return;
+  const int64_t *numbers = map_samples(part, count, samples, &mapped);
+  if (numbers) part->base->kind->expect(part->base, count, numbers);
+  free(mapped);
+}
+
 static enum sl_status fill_labels(const struct sl_dataset *set, int64_t count,
                                   const int64_t *samples, int32_t *labels) {
   const struct part_set *part = (const struct part_set *)set;
@@ -77,10 +86,11 @@ static void free_part(struct sl_dataset *set) {
   free(part->mean);
 }
 
-static const struct sl__dataset_kind part_kind = {.fill = fill, .free = free_part};
+static const struct sl__dataset_kind part_kind = {
+    .fill = fill, .expect = expect, .free = free_part};
 /* of a base that has the labels apart */
 static const struct sl__dataset_kind labelled_kind = {
-    .fill = fill, .fill_labels = fill_labels, .free = free_part};
+    .fill = fill, .expect = expect, .fill_labels = fill_labels, .free = free_part};
 
 /* ---- the samples of a part ---- */
 

@@ -225,12 +225,40 @@ out:
   return status;
 }
 
+static enum sl_status fail_shorter(const char *path) {
+  return sl__fail(SL_BAD_FILE, "%s: became shorter while it was read; leave it alone meanwhile",
+                  path);
+}
+
 enum sl_status sl__file_map_check(const char *path, const struct sl__mapping *mapping) {
   struct stat info;
   if (fstat(mapping->file, &info) != 0) return fail_io(path, "read", errno);
-  if ((size_t)info.st_size >= mapping->size) return SL_OK;
-  return sl__fail(SL_BAD_FILE, "%s: became shorter while it was read; leave it alone meanwhile",
-                  path);
+  return (size_t)info.st_size >= mapping->size ? SL_OK : fail_shorter(path);
+}
+
+enum sl_status sl__file_map_read(const char *path, const struct sl__mapping *mapping,
+                                 const uint8_t *from, size_t size, uint8_t *to) {
+  off_t place = from - mapping->bytes;
+  while (size) {
+    ssize_t got = pread(mapping->file, to, size, place);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_io(path, "read", errno);
+    if (got == 0) return fail_shorter(path);
+    to += got;
+    place += got;
+    size -= (size_t)got;
+  }
+  return SL_OK;
+}
+
+void sl__file_map_expect(const struct sl__mapping *mapping, const uint8_t *from, size_t size) {
+  const size_t most = 1 << 20; /* Linux leaves the rest of a large piece out */
+  off_t place = from - mapping->bytes;
+  for (size_t piece; size; size -= piece, place += (off_t)piece) {
+    piece = size < most ? size : most;
+    /* a failure costs time alone */
+    posix_fadvise(mapping->file, place, (off_t)piece, POSIX_FADV_WILLNEED);
+  }
 }
 
 void sl__file_unmap(struct sl__mapping *mapping) {

@@ -25,6 +25,12 @@ struct sl__mapping {
 enum sl_status sl__file_map(const char *path, struct sl__mapping *mapping);
 /* SL_BAD_FILE if the file has become shorter: the use of its lost bytes would end the process. */
 enum sl_status sl__file_map_check(const char *path, const struct sl__mapping *mapping);
+/* Copies bytes of the file by calls of the system, which for more than a page takes less time than
+ * the use of pages that are not in memory. SL_IO, SL_BAD_FILE. */
+enum sl_status sl__file_map_read(const char *path, const struct sl__mapping *mapping,
+                                 const uint8_t *from, size_t size, uint8_t *to);
+/* These bytes are used soon: the system may begin to read them. */
+void sl__file_map_expect(const struct sl__mapping *mapping, const uint8_t *from, size_t size);
 void sl__file_unmap(struct sl__mapping *mapping); /* legal for a zeroed one */
 
 /* Length and XXH64 (seed 0) of the bytes that the program has written. */

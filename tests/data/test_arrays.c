@@ -592,6 +592,50 @@ static void test_larger_than_memory(void **state) {
   unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
 }
 
+/* Rows of more than a page, which are announced and read by calls of the system: a loader's batches
+ * hold each sample once an epoch, with its own values. */
+static void check_wide_rows(int readers, bool shuffle) {
+  enum { ROWS = 24, VALUES = 1500, BATCH = 5 };
+  struct sl_reader_options options = {.raw = true, .validation = test_folder};
+  struct sl_loader_options o = {.batch = BATCH, .readers = readers, .shuffle = shuffle, .seed = 1};
+  struct sl_dataset *set;
+  struct sl_loader *loader;
+  struct sl_batch batch;
+  int seen[ROWS] = {0};
+  OK(sl_dataset_read(test_folder, &options, true, &set));
+  OK(sl_loader_new(set, &o, &loader));
+  for (int64_t i = 0; i < 2 * sl_loader_length(loader); i++) {
+    OK(sl_loader_next(loader, &batch));
+    for (int64_t row = 0; row < batch.valid; row++) {
+      const float *x = batch.x + row * VALUES;
+      assert_int_equal(++seen[batch.labels[row]], 1 + batch.epoch);
+      for (int k = 0; k < VALUES; k++) assert_true(x[k] == (float)(batch.labels[row] * VALUES + k));
+    }
+    sl_loader_recycle(loader, batch.slot);
+  }
+  for (int i = 0; i < ROWS; i++) assert_int_equal(seen[i], 2);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+static void test_wide_rows(void **state) {
+  (void)state;
+  static float values[24 * 1500];
+  uint8_t labels[24];
+  for (int i = 0; i < 24 * 1500; i++) values[i] = (float)i;
+  for (int i = 0; i < 24; i++) labels[i] = (uint8_t)i;
+  put_bytes("x.npy", npy_of(1, NPY_HEADER("<f4", "False", "(24, 1500)"), NULL, 0));
+  FILE *file = fopen(in_folder("x.npy"), "ab");
+  assert_non_null(file);
+  assert_int_equal(fwrite(values, sizeof values, 1, file), 1);
+  assert_int_equal(fclose(file), 0);
+  put_bytes("y.npy", npy_of(1, NPY_HEADER("|u1", "False", "(24,)"), labels, sizeof labels));
+  check_wide_rows(1, false);
+  check_wide_rows(1, true);
+  check_wide_rows(3, true);
+  unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
+}
+
 static enum sl_status open_good(void) {
   return open_set(in_folder("good.npz"), (struct sl_reader_options){.seed = 1});
 }
@@ -624,6 +668,7 @@ int main(void) {
       cmocka_unit_test(test_damaged_archive),
       cmocka_unit_test(test_shrinks),
       cmocka_unit_test(test_larger_than_memory),
+      cmocka_unit_test(test_wide_rows),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
