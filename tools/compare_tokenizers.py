@@ -224,7 +224,7 @@ def main():
         for pattern in PATTERNS:
             for name, text in [("hard text", hard_text(1, 20000))] + list(zip(arguments.text,
                                                                               texts)):
-                for specials in ([], ["<|endoftext|>", "<|ü x|>"]):
+                for specials in ([], ["<|endoftext|>", "<|ü x|>"])[name != "hard text":]:
                     compare_training(pattern, [text, hard_text(2, 2000)], 1500, specials, folder,
                                      os.path.basename(name))
             for ignore_merges in (False, True):

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tools/compare_tokenizers.py: the merges and the tokens of Hugging Face's tokenizers, for both
-# patterns, special tokens, each character, and tiny Shakespeare where STARLING_DATA has it. It needs
-# a $PYTHON (default: python3) with that package.
+# patterns, special tokens, each character, and tiny Shakespeare where STARLING_DATA has it. It
+# needs a $PYTHON (default: python3) with that package.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown=out
@@ -19,12 +19,13 @@ fi
 
 text=${STARLING_DATA:-}/text/tinyshakespeare.txt
 [ -n "${STARLING_DATA:-}" ] && [ -r "$text" ] || text=
-timeout 600 "$python" "$top/tools/compare_tokenizers.py" --library "$library" $text >"$work/out" 2>&1
+timeout 900 "$python" "$top/tools/compare_tokenizers.py" --library "$library" $text \
+  >"$work/out" 2>&1
 verdict $? "all cases are those of tokenizers"
 [ "$(grep -c '^ok ' "$work/out")" -ge 14 ]
 verdict $? "a line a case"
 if [ -n "$text" ]; then
-  [ "$(grep -c '^ok tinyshakespeare' "$work/out")" -eq 8 ]
+  [ "$(grep -c '^ok tinyshakespeare' "$work/out")" -eq 4 ]
   verdict $? "tiny Shakespeare: the same merges and tokens"
 else
   skip "tiny Shakespeare" "STARLING_DATA has no text/tinyshakespeare.txt"
