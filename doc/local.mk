@@ -1,7 +1,7 @@
 # One man page for each program. The programs print them from their tables of options (starling-run:
 # from its --help), so the build makes them; they are not shipped.
-tool_programs = starling-plot starling-predict starling-report starling-trace starling-train \
-	starling-tune
+tool_programs = starling-plot starling-predict starling-report starling-tokenize starling-trace \
+	starling-train starling-tune
 trainer_names = gpt lenet lstm_lm mlp resnet
 trainer_pages = $(trainer_names:%=doc/%.1)
 tool_pages = $(tool_programs:%=doc/%.1)

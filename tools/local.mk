@@ -9,6 +9,7 @@ bin_PROGRAMS += \
 	tools/starling-plot \
 	tools/starling-predict \
 	tools/starling-report \
+	tools/starling-tokenize \
 	tools/starling-trace \
 	tools/starling-train \
 	tools/starling-tune
@@ -24,6 +25,9 @@ tools_starling_predict_LDADD = tools/libcommon.la libstarling.la $(PNG_LIBS) $(J
 	$(JANSSON_LIBS) -lm -lpthread
 tools_starling_report_SOURCES = $(tools_report_files)
 tools_starling_report_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
+tools_starling_tokenize_SOURCES = $(tools_tokenize_files)
+tools_starling_tokenize_LDFLAGS = $(installed_ldflags)
+tools_starling_tokenize_LDADD = tools/libcommon.la libstarling.la $(JANSSON_LIBS) -lm
 tools_starling_trace_SOURCES = $(tools_trace_files)
 tools_starling_trace_CPPFLAGS = $(AM_CPPFLAGS) -DSL_STARPU_BIN='"$(STARPU_PREFIX)/bin"'
 $(tools_starling_trace_OBJECTS): Makefile # which has StarPU's folder

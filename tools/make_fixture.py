@@ -17,9 +17,13 @@
     make_fixture.py onnx FOLDER
         onnx_residual.onnx and onnx_states.onnx by PyTorch's older exporter, onnx_words.onnx by the
         newer one; for each an input and PyTorch's answer in .safetensors
+    make_fixture.py tokenizers FOLDER
+        tokenizer_text.txt: all that is hard to cut into pieces; tokenizer_gpt2.json and
+        tokenizer_llama3.json: trained on it by Hugging Face's tokenizers; tokenizer_ids.json: their
+        tokens of the text, for tests/data/test_tokenizer.c
 
-Needs the packages torch and safetensors, and for onnx: onnx, onnxscript; the tests that read the
-files need none.
+Needs the packages torch and safetensors, for onnx: onnx, onnxscript, for tokenizers: tokenizers;
+the tests that read the files need none.
 """
 import json
 import os
@@ -348,8 +352,24 @@ def fill_by_formula(state):
         tensor.copy_(values.reshape(tensor.shape).to(tensor.dtype))
 
 
+def write_tokenizers(folder):
+    import compare_tokenizers as peer
+    text = peer.hard_text(seed=1, characters=1500)
+    with open(os.path.join(folder, "tokenizer_text.txt"), "w", newline="") as out:
+        out.write(text)
+    ids = {}
+    for pattern in peer.PATTERNS:
+        tokenizer = peer.train(pattern, [text], 400, ["<|endoftext|>", "<|ü x|>"])
+        content = json.loads(tokenizer.to_str())
+        with open(os.path.join(folder, f"tokenizer_{pattern}.json"), "w") as out:
+            json.dump(content, out, ensure_ascii=False, separators=(",", ":"))
+        ids[pattern] = peer.encode(tokenizer, text)
+    with open(os.path.join(folder, "tokenizer_ids.json"), "w") as out:
+        json.dump(ids, out, separators=(",", ":"))
+
+
 def main(arguments):
-    kinds = ("small", "lenet", "trained", "finetune", "onnx")
+    kinds = ("small", "lenet", "trained", "finetune", "onnx", "tokenizers")
     if len(arguments) not in (2, 3) or arguments[0] not in kinds:
         sys.exit(__doc__)
     torch.manual_seed(int(arguments[2]) if len(arguments) == 3 else 1)
@@ -362,6 +382,9 @@ def main(arguments):
         return
     if arguments[0] == "onnx":
         write_onnx(arguments[1])
+        return
+    if arguments[0] == "tokenizers":
+        write_tokenizers(arguments[1])
         return
     model = Small() if arguments[0] == "small" else LeNet()
     state = model.state_dict()

@@ -284,6 +284,16 @@ SL_API enum sl_status sl_token_file_open(const char *path,
                                          const struct sl_token_file_options *options,
                                          struct sl_dataset **dataset);
 
+/** Writes a token file with llm.c's header, aside, and renames it. \return SL_IO if it cannot be
+ * written; SL_BAD_ARGUMENT for a token that the type does not hold, or more than 2^32 - 1. */
+SL_API enum sl_status sl_token_file_write(const char *path, enum sl_token_type type,
+                                          const int32_t *tokens, int64_t count);
+
+/** All tokens of a file, in a block to free(); type: of a file without a header. \return what
+ * sl_token_file_open returns; SL_BAD_FILE for a token that is no int32. */
+SL_API enum sl_status sl_token_file_read(const char *path, enum sl_token_type type,
+                                         int32_t **tokens, int64_t *count);
+
 #define SL_MAX_BUCKETS 64
 
 /** What happens to sentences longer than the last bucket. */

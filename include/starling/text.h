@@ -78,6 +78,83 @@ SL_API enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary 
 
 SL_API void sl_vocabulary_free(struct sl_vocabulary *vocabulary);
 
+/** \defgroup tokenizer Tokenizers
+ * Byte-level byte-pair encoding (Sennrich, Haddow, Birch 2016; Radford et al. 2019): a text is cut
+ * into pieces, each piece begins as its bytes, and the pairs of neighbours that a training found
+ * frequent become one token, the most frequent first. Each text has tokens, and they are the text
+ * again. Files are tokenizer.json of Hugging Face, and tokens are those of its `tokenizers`, as
+ * with `encode(text, add_special_tokens=False)`.
+ *
+ * A text is UTF-8. A byte that is none counts as a character that is no letter, number or blank,
+ * and comes back as it was. Texts may have zero bytes. */
+struct sl_tokenizer;
+
+/** What cuts a text into pieces. */
+enum sl_token_pattern {
+  SL_PATTERN_GPT2,  /**< words with the blank before them, all digits of a number together */
+  SL_PATTERN_LLAMA3 /**< the same, of either case, line ends apart, at most three digits together */
+};
+
+/** "gpt2" or "llama3". \return SL_BAD_ARGUMENT for anything else. */
+SL_API enum sl_status sl_token_pattern_parse(const char *name, enum sl_token_pattern *pattern);
+
+/** What a training makes. The zero value of a member but `size` is its default. */
+struct sl_tokenizer_options {
+  int64_t size; /**< tokens: 256 of bytes, the special ones, and those of merges; at most 2^22 */
+  enum sl_token_pattern pattern;
+  const char *const *specials; /**< [special_count], "<|endoftext|>"; they get the first ids */
+  int special_count;
+  int64_t least_count; /**< a pair that occurs less often is not merged; 0: 1 */
+};
+
+/** A tokenizer of texts [count], of sizes [count] in bytes: the tokens and merges that BpeTrainer
+ * of `tokenizers` finds (train_from_iterator, a text an item, ByteLevel's alphabet). It has less
+ * than options->size tokens if the texts have no more pairs. \return SL_BAD_ARGUMENT for a size
+ * that is too small or too large, a special token that is empty, a byte or given twice. */
+SL_API enum sl_status sl_tokenizer_train(const struct sl_tokenizer_options *options,
+                                         const char *const *texts, const size_t *sizes, int count,
+                                         struct sl_tokenizer **tokenizer);
+
+/** Reads a tokenizer.json, plain or gzip. \return SL_IO for a file that is missing or unreadable;
+ * SL_BAD_FILE for one that is damaged, or whose vocabulary lacks a byte or what a merge makes;
+ * SL_UNSUPPORTED for another model than byte-level BPE, another pattern than those of GPT-2 and
+ * Llama 3, a normalizer: the message names it. */
+SL_API enum sl_status sl_tokenizer_open(const char *path, struct sl_tokenizer **tokenizer);
+
+/** Writes a tokenizer.json, which `tokenizers` opens, aside, and renames it. \return SL_IO if the
+ * file cannot be written. */
+SL_API enum sl_status sl_tokenizer_save(const struct sl_tokenizer *tokenizer, const char *path);
+
+/** The largest id + 1: the classes of a model's output. */
+SL_API int64_t sl_tokenizer_size(const struct sl_tokenizer *tokenizer);
+
+/** A token's bytes, ended by a zero, and their number; NULL if there is no such id. */
+SL_API const char *sl_tokenizer_token(const struct sl_tokenizer *tokenizer, int64_t id,
+                                      size_t *length);
+
+/** Whether the id is a special token's. */
+SL_API bool sl_tokenizer_is_special(const struct sl_tokenizer *tokenizer, int64_t id);
+
+/** The id of the token with these bytes, special or not; -1: there is none. */
+SL_API int32_t sl_tokenizer_find(const struct sl_tokenizer *tokenizer, const char *bytes,
+                                 size_t length);
+
+/** A text's tokens, in a block to free(). specials: special tokens that are written out in the text
+ * are meant; false: they are text like any other, as is right for texts of unknown origin. An empty
+ * text has 0 tokens, and may be NULL. Threads may share a tokenizer. \return SL_BAD_ARGUMENT for a
+ * piece of more than 2^30 bytes. */
+SL_API enum sl_status sl_tokenizer_encode(const struct sl_tokenizer *tokenizer, const char *text,
+                                          size_t size, bool specials, int32_t **tokens,
+                                          int64_t *count);
+
+/** The text of tokens, special ones written out, in a block to free(), ended by a zero. One token
+ * may be a part of a UTF-8 character. \return SL_BAD_ARGUMENT for an id without a token. */
+SL_API enum sl_status sl_tokenizer_decode(const struct sl_tokenizer *tokenizer,
+                                          const int32_t *tokens, int64_t count, char **text,
+                                          size_t *size);
+
+SL_API void sl_tokenizer_close(struct sl_tokenizer *tokenizer);
+
 #ifdef __cplusplus
 }
 #endif

@@ -84,8 +84,40 @@ static void test_outside(void **state) {
   sl_dataset_free(set);
 }
 
+/* What is written is read again, with the type of the header. */
+static void test_written(void **state) {
+  (void)state;
+  enum { COUNT = 5000 };
+  int32_t tokens[COUNT], *read;
+  int64_t count;
+  for (int width = 2; width <= 4; width += 2) {
+    enum sl_token_type type = width == 2 ? SL_TOKENS_U16 : SL_TOKENS_U32;
+    for (int i = 0; i < COUNT; i++) tokens[i] = (width == 2 ? 13 : 400009) * i;
+    OK(sl_token_file_write(in_folder("written.bin"), type, tokens, COUNT));
+    OK(sl_token_file_read(in_folder("written.bin"), SL_TOKENS_U16, &read, &count));
+    assert_int_equal(count, COUNT);
+    assert_memory_equal(read, tokens, sizeof tokens);
+    free(read);
+  }
+  FAILS(sl_token_file_write(in_folder("x.bin"), SL_TOKENS_U16, tokens, COUNT), SL_BAD_ARGUMENT,
+        "token 1 is 400009; its type holds 0 to 65535");
+  FAILS(sl_token_file_write(in_folder("x.bin"), SL_TOKENS_U32, (int32_t[]){-1}, 1), SL_BAD_ARGUMENT,
+        "is -1");
+  FAILS(sl_token_file_write(in_folder("none/x.bin"), SL_TOKENS_U16, NULL, 0), SL_IO, "not exist");
+  FAILS(sl_token_file_write("x.bin", (enum sl_token_type)5, NULL, 0), SL_BAD_ARGUMENT, "type 5");
+  OK(sl_token_file_read(put("t.bin", "\1\0\2\0", 4), SL_TOKENS_U16, &read, &count));
+  assert_true(count == 2 && read[0] == 1 && read[1] == 2);
+  free(read);
+  FAILS(sl_token_file_read(put("t.bin", "\1\0\2", 3), SL_TOKENS_U16, &read, &count), SL_BAD_FILE,
+        "no multiple of 2");
+  FAILS(sl_token_file_read(put("t.bin", "\1\0\2\xff", 4), SL_TOKENS_U32, &read, &count),
+        SL_BAD_FILE, "another type");
+  FAILS(sl_token_file_read(in_folder("none"), SL_TOKENS_U32, &read, &count), SL_IO, "No such");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_refused),
-                                     cmocka_unit_test(test_outside)};
+                                     cmocka_unit_test(test_outside),
+                                     cmocka_unit_test(test_written)};
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

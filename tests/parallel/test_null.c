@@ -23,6 +23,8 @@ static struct sl_trainer *trainer;
 static struct sl_predictor *predictor;
 static struct sl_kvstore *kvstore;
 static struct sl_vocabulary *vocabulary;
+static struct sl_tokenizer *tokenizer;
+static const struct sl_tokenizer_options token_options = {.size = 256};
 
 /* Where a call that is not refused would put its results. */
 static struct {
@@ -36,6 +38,7 @@ static struct {
   struct sl_rate_search *search;
   struct sl_kvstore *kvstore;
   struct sl_vocabulary *vocabulary;
+  struct sl_tokenizer *tokenizer;
   struct sl_optimizer optimizer;
   struct sl_shape shape;
   char *text, *table;
@@ -94,6 +97,7 @@ static void test_legal(void **state) {
   sl_evaluation_free(NULL);
   sl_predictor_free(NULL);
   sl_vocabulary_free(NULL);
+  sl_tokenizer_close(NULL);
   sl_leave(NULL, NULL);
   OK(sl_kvstore_close(NULL));
   OK(sl_predict_wait(NULL));
@@ -171,6 +175,7 @@ static void open_objects(void) {
   OK(sl_kvstore_open(context, SL_KVSTORE_LOCAL, NULL, &kvstore));
   OK(sl_kvstore_init(kvstore, 1, 1, values));
   OK(sl_vocabulary_new(SL_TEXT_CHAR, "text", 4, 0, 0, &vocabulary));
+  OK(sl_tokenizer_train(&token_options, &(const char *){"x"}, &(size_t){1}, 1, &tokenizer));
 }
 
 static int open_all(void **state) {
@@ -182,6 +187,7 @@ static int open_all(void **state) {
 
 static int close_all(void **state) {
   sl_vocabulary_free(vocabulary);
+  sl_tokenizer_close(tokenizer);
   sl_predictor_free(predictor);
   sl_trainer_free(trainer);
   sl_model_free(model);

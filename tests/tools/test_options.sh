@@ -6,8 +6,8 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=${SL_BUILDDIR:-$PWD}
 trainers="gpt lenet lstm_lm mlp resnet"
-tools="starling-plot starling-predict starling-report starling-trace starling-train
-starling-tune"
+tools="starling-plot starling-predict starling-report starling-tokenize starling-trace
+starling-train starling-tune"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 n=0 failed=0

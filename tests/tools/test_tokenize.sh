@@ -1,0 +1,63 @@
+#!/bin/sh
+# starling-tokenize: a tokenizer is learned, a text becomes a token file and the same text again;
+# special tokens and ends of texts; wrong options and files get one clear line.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+tokenize=$(realpath "${TOKENIZE:-tools/starling-tokenize}")
+fixtures=$(realpath "${SL_SRCDIR:-.}/tests/fixtures")
+[ -x "$tokenize" ] || skip_all "$tokenize is not built"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+text=$fixtures/tokenizer_text.txt
+
+run() { "$tokenize" "$@" >out 2>err; }
+# refuses STATUS MESSAGE ARGUMENT...: one line with the message
+refuses() {
+  wanted=$1 message=$2; shift 2
+  run "$@"
+  [ $? -eq "$wanted" ] && [ "$(wc -l <err)" -eq 1 ] && grep -qF -e "$message" err
+  verdict $? "refused: $message"
+}
+
+for pattern in gpt2 llama3; do
+  run --train --vocabulary 400 --pattern $pattern --special "<|endoftext|>" \
+    --special "<|ü x|>" --save $pattern.json "$text" && grep -q "^$pattern.json: 400 tokens$" out
+  verdict $? "$pattern: a tokenizer is learned"
+  run --tokenizer $pattern.json -o mine.bin "$text" &&
+    run --tokenizer "$fixtures/tokenizer_$pattern.json" -o theirs.bin "$text" &&
+    cmp -s mine.bin theirs.bin
+  verdict $? "$pattern: the tokens are those of Hugging Face's file"
+  run --tokenizer $pattern.json --decode mine.bin && cmp -s out "$text"
+  verdict $? "$pattern: the text comes back"
+done
+run --tokenizer gpt2.json --decode -o again.txt mine.bin mine.bin; [ -s again.txt ]
+verdict $? "a text into a file"
+
+printf 'a<|endoftext|>' >one; printf 'b' >two
+run --tokenizer gpt2.json --end "<|endoftext|>" -o ends.bin one two &&
+  grep -q '^ends.bin: 5 tokens of 15 bytes, u16; a vocabulary of 400$' out
+verdict $? "special tokens, and one behind each text"
+run --tokenizer gpt2.json --plain -o plain.bin one && ! grep -q ': 2 tokens' out &&
+  run --tokenizer gpt2.json --decode plain.bin && cmp -s out one
+verdict $? "--plain: they are text"
+run --train --vocabulary 5000 --save small.json two && grep -q 'no more pairs' out
+verdict $? "a text without enough pairs is said"
+
+refuses 2 "take either --train or --tokenizer FILE" one
+refuses 2 "no text is named" --tokenizer gpt2.json
+refuses 2 "--train needs --save FILE" --train one
+refuses 2 "--tokenizer needs --output FILE, or --decode" --tokenizer gpt2.json one
+refuses 2 "need --tokenizer FILE" --train --save x.json -o x.bin one
+refuses 2 "--save and --special need --train" --tokenizer gpt2.json --save x one
+refuses 2 "use gpt2 or llama3" --train --pattern bert --save x.json one
+refuses 1 "no such token" --tokenizer gpt2.json --end "<none>" -o x.bin one
+refuses 1 "a vocabulary of 256 tokens cannot be made" --train --vocabulary 256 --special "<e>" \
+  --save x.json one
+refuses 1 "one: is damaged or cut short" --tokenizer one -o x.bin one
+refuses 1 "No such file" --tokenizer gpt2.json -o x.bin none
+refuses 1 "which the tokenizer does not have" --tokenizer small.json --decode mine.bin
+[ ! -e x.bin ] && [ ! -e x.json ]
+verdict $? "and nothing is written"
+echo "1..$n"
+exit $failed
