@@ -270,24 +270,18 @@ SL__INLINE void softmax_row(float *s, int32_t keys, float *most, float *sum, flo
                             int64_t width) {
   float part[PARTS], top = *most;
   int32_t end = (keys + PARTS - 1) / PARTS * PARTS;
-  for (int k = 0; k < PARTS; k++) part[k] = -INFINITY;
-  for (int32_t c = 0; c < end; c += PARTS)
-    for (int32_t k = 0; k < PARTS; k++) {
-      float v = c + k < keys ? s[c + k] : -INFINITY;
-      part[k] = v > part[k] ? v : part[k];
-    }
+  for (int32_t c = keys; c < end; c++) s[c] = -INFINITY;
+  for (int k = 0; k < PARTS; k++) part[k] = s[k];
+  for (int32_t c = PARTS; c < end; c += PARTS)
+    for (int k = 0; k < PARTS; k++) part[k] = s[c + k] > part[k] ? s[c + k] : part[k];
   for (int half = PARTS / 2; half; half /= 2)
     for (int k = 0; k < half; k++) part[k] = part[k + half] > part[k] ? part[k + half] : part[k];
   top = part[0] > top ? part[0] : top;
-  for (int k = 0; k < PARTS; k++) part[k] = 0;
-  for (int32_t c = 0; c < end; c += PARTS)
-    for (int32_t k = 0; k < PARTS; k++) {
-      float v = sl__exp(s[c + k] - top);
-      v = c + k < keys ? v : 0;
-      s[c + k] = v;
-      part[k] += v;
-    }
+  for (int32_t c = 0; c < end; c++) s[c] = sl__exp(s[c] - top);
   for (int32_t c = end; c < BLOCK; c++) s[c] = 0;
+  for (int k = 0; k < PARTS; k++) part[k] = s[k];
+  for (int32_t c = PARTS; c < end; c += PARTS)
+    for (int k = 0; k < PARTS; k++) part[k] += s[c + k];
   for (int half = PARTS / 2; half; half /= 2)
     for (int k = 0; k < half; k++) part[k] += part[k + half];
   float rest = sl__exp(*most - top);
