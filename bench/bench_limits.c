@@ -142,7 +142,8 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_context *co
 static enum sl_status train(const struct bench *bench, const struct network *network, int *steps) {
   const struct sl_context_options one = {.seed = 1, .devices = "cpu:0"};
   /* a captured step's tasks are subgraphs, whose time is that of several kernels */
-  const struct sl_trainer_options options = {.carry_state = network->seq > 0, .eager = true};
+  const struct sl_trainer_options options = {.carry_state = network->seq > 0 && !network->heads,
+                                             .eager = true};
   struct sl_context *context = NULL;
   struct sl_dataset *data = NULL;
   struct sl_loader *loader = NULL;

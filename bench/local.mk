@@ -15,6 +15,8 @@ bench_networks = \
 	bench/networks.c \
 	bench/networks.h \
 	bench/peak.c \
+	examples/gpt_model.c \
+	examples/gpt_model.h \
 	examples/resnet_model.c \
 	examples/resnet_model.h
 bench_bench_limits_SOURCES = \

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/gpt_model.h"
 #include "examples/resnet_model.h"
 #include "bench/networks.h"
 
@@ -72,6 +73,16 @@ static enum sl_status build_lstm(const struct network *network, struct sl_model 
   return status == SL_OK ? sl_dense(model, "decoder", &decoder) : status;
 }
 
+static enum sl_status build_gpt(const struct network *network, struct sl_model *model) {
+  const struct gpt_options options = {.layers = network->layers,
+                                      .heads = network->heads,
+                                      .width = network->hidden,
+                                      .context = network->seq,
+                                      .vocabulary = VOCABULARY,
+                                      .own_head = true};
+  return gpt_build(model, &options, SL_INIT_DEFAULT);
+}
+
 #define IMAGES .optimizer = {.lr = 0.01f, .momentum = 0.9f}
 #define LSTM .optimizer = {.lr = 0.1f, .momentum = 0.9f}, .build = build_lstm
 #define LENET                                                                                      \
@@ -100,6 +111,8 @@ static const struct network networks[] = {
     {"lstm8x1024_64", 64, true, LSTM, .seq = 35, .layers = 8, .hidden = 1024, .embed = 1024},
     {"lstm_mxnet", 20, false, LSTM, .seq = 60, .layers = 8, .hidden = 400, .embed = 200,
      .dropout = 0.5f},
+    {"gpt", 8, false, IMAGES, .build = build_gpt, .seq = 128, .layers = 4, .hidden = 256,
+     .heads = 4},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -133,6 +146,10 @@ double network_gflop(const struct network *network) {
     return 2e-9 * network_units(network) * (2 * 784 * h + 3 * (h * h + h * 10));
   if (network->columns)
     return 2e-9 * network_units(network) * (2 * network->columns * h + 3 * (2 * h * h + h));
+  if (network->heads) {
+    double layers = (double)network->layers, context = (double)network->seq;
+    return 6e-9 * network_units(network) * (layers * (12 * h * h + context * h) + h * VOCABULARY);
+  }
   double lstm = 4 * h * (e + h) + (double)(network->layers - 1) * 4 * h * 2 * h + h * VOCABULARY;
   double sample = network->seq ? 3 * lstm : 2 * network->first + 3 * network->rest;
   return 2e-9 * network_units(network) * sample;
@@ -200,7 +217,7 @@ static enum sl_status random_table(const struct network *network, struct sl_data
 enum sl_status network_data(const struct network *network, struct sl_dataset **data,
                             struct sl_loader **loader) {
   const struct sl_loader_options options = {
-      .batch = network->batch, .seed = 1, .contiguous = network->seq > 0};
+      .batch = network->batch, .seed = 1, .contiguous = network->seq > 0 && !network->heads};
   enum sl_status status = network->seq    ? random_words(network, data)
                           : network->side ? random_images(network, data)
                           : network->columns

@@ -17,12 +17,13 @@ struct network {
   int columns;        /* of a table with a target, whose loss is MSE; 0: labels */
   /* Of language models; seq is 0 for images. hidden: of multilayer perceptrons, too. */
   int64_t seq, layers, hidden, embed;
+  int64_t heads; /* of transformers, as GPT-2 but for a head of their own; hidden: their width */
   float dropout;
 };
 
 #define NETWORK_NAMES                                                                              \
   "mlp, mlp4096, tabular, lenet64, lenet256, lenet512, resnet20, resnet20_128, lstm2x200, "        \
-  "lstm2x650, lstm2x650_64, lstm8x200, lstm8x1024_64, lstm_mxnet"
+  "lstm2x650, lstm2x650_64, lstm8x200, lstm8x1024_64, lstm_mxnet, gpt"
 
 /* The network at an index or of a name; NULL where there is none. */
 const struct network *network_at(int i);

@@ -16,6 +16,8 @@ LSTMS = {  # the last is MXNet's example of model parallelism at its longest sen
     "lstm_mxnet": dict(layers=8, hidden=400, embed=200, seq=60, dropout=0.5),
 }
 BATCHES.update((name, 20) for name in LSTMS)
+GPTS = {"gpt": dict(layers=4, heads=4, width=256, seq=128)}  # as GPT-2, but for a head of its own
+BATCHES.update((name, 8) for name in GPTS)
 LSTM_RATE, IMAGE_RATE, MOMENTUM = 0.1, 0.01, 0.9
 
 
@@ -25,7 +27,7 @@ def learning_rate(name):
 
 def units(name):
     """Samples, or words, of a step."""
-    return BATCHES[name] * (LSTMS[name]["seq"] if name in LSTMS else 1)
+    return BATCHES[name] * (LSTMS | GPTS).get(name, {"seq": 1})["seq"]
 
 
 def gflop_step(name):
@@ -34,6 +36,10 @@ def gflop_step(name):
         net = LSTMS[name]
         h, e = net["hidden"], net["embed"]
         sample = 3 * (4 * h * (e + h) + (net["layers"] - 1) * 4 * h * 2 * h + h * VOCABULARY)
+    elif name in GPTS:  # attention looks at half of the sequence in the mean
+        net = GPTS[name]
+        width = net["width"]
+        sample = 3 * (net["layers"] * (12 * width**2 + net["seq"] * width) + width * VOCABULARY)
     elif name == "mlp":
         sample = 2 * 784 * 512 + 3 * (512 * 512 + 512 * 10)
     elif name == "tabular":
@@ -148,7 +154,7 @@ def report(peer, name, setup, mode, threads, times, foreign, loss, ranks=None):
     print(json.dumps({
         "peer": peer, "bench": name, "setup": setup, "mode": mode, "threads": threads,
         "ranks": count, "steps": len(times), "rate": round(count * units(name) / median, 1),
-        "unit": "words/s" if name in LSTMS else "samples/s", "ms": round(1e3 * median, 4),
+        "unit": "words/s" if name in LSTMS | GPTS else "samples/s", "ms": round(1e3 * median, 4),
         "ms_p10": round(1e3 * times[len(times) // 10], 4),
         "ms_p90": round(1e3 * times[9 * len(times) // 10], 4),
         "gflops": round(count * gflop_step(name) / median, 2), "rss_mb": round(peak_memory_mb(), 1),

@@ -47,6 +47,34 @@ def resnet():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        rows, steps, width = x.shape
+        cut = self.qkv(self.norm1(x)).view(rows, steps, 3, self.heads, width // self.heads)
+        q, k, v = cut.permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(y.transpose(1, 2).reshape(rows, steps, width))
+        return x + self.out(nn.functional.gelu(self.fc(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, heads, width, seq):
+        super().__init__()
+        self.embed = nn.Embedding(peer.VOCABULARY, width)
+        self.positions = nn.Parameter(torch.randn(seq, width) * 0.02)
+        self.blocks = nn.Sequential(*(GptBlock(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, peer.VOCABULARY, bias=False)
+
+    def forward(self, x):
+        return self.head(self.norm(self.blocks(self.embed(x) + self.positions)))
+
+
 class LanguageModel(nn.Module):
     def __init__(self, layers, hidden, embed, dropout=0):
         super().__init__()

@@ -70,6 +70,14 @@ def table_loss(name, modes):
     return model, lambda: nn.functional.mse_loss(run(x), targets)
 
 
+def gpt_loss(name, modes):
+    net, batch = peer.GPTS[name], peer.BATCHES[name]
+    model = torch_networks.Gpt(**net)
+    x, labels = torch.randint(0, peer.VOCABULARY, (2, batch, net["seq"]))
+    run = prepared(model, modes)
+    return model, lambda: nn.functional.cross_entropy(run(x).flatten(0, 1), labels.flatten())
+
+
 def lstm_loss(name, modes):
     net, batch = peer.LSTMS[name], peer.BATCHES[name]
     model = torch_networks.LanguageModel(net["layers"], net["hidden"], net["embed"],
@@ -89,7 +97,8 @@ def lstm_loss(name, modes):
 def measure(name, modes, seconds):
     torch.manual_seed(1 + (ranks.rank if ranks else 0))
     torch.compiler.reset()  # without code that another try compiled
-    make = (lstm_loss if name in peer.LSTMS else table_loss if name == "tabular" else image_loss)
+    make = (lstm_loss if name in peer.LSTMS else gpt_loss if name in peer.GPTS else
+            table_loss if name == "tabular" else image_loss)
     model, loss_of = make(name, modes)
     optimizer = torch.optim.SGD(model.parameters(), lr=peer.learning_rate(name),
                                 momentum=peer.MOMENTUM, fused="fused" in modes or None)

@@ -209,6 +209,37 @@ enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl_
                                     struct sl__tensor *dy, struct sl__tensor *dx,
                                     const struct sl__dropout *dropout);
 
+/* Causal attention: y = softmax(q k^T / sqrt(D), of the keys up to the query's position) v. x [N, T,
+ * (H + 2 Hkv) D]: the queries of all heads, then the keys, then the values; H / Hkv heads after
+ * another share a key and a value (Ainslie et al., arXiv 2305.13245). y [N, T, H D]; lse [N, T, H]
+ * f32: the logarithm of each softmax's sum, for the backward half.
+ * state [N, context, 2 Hkv D] f32 holds the keys and the values of a sequence's steps so far: step 0
+ * of x is the step `position`, forward adds T steps, and queries read all up to their own. NULL: x
+ * has the whole sequence. dstate, of the same shape, goes from the gradient of the steps' keys and
+ * values by later queries to that by these queries, too; chunks come in the opposite order.
+ * rope_dims of a head's values, 0: none, are turned by the position in pairs (i, i + rope_dims / 2)
+ * (rotary position embedding, arXiv 2104.09864), as in Hugging Face's models.
+ * dropout: of the probabilities; `first` is the number of row 0 in the batch. run and stride have
+ * no meaning. A number depends on row, head, query and key only. */
+struct sl__attention {
+  int heads, kv_heads, rope_dims;
+  float rope_base;
+  int64_t position;
+  int64_t context; /* the longest sequence */
+  struct sl__dropout dropout;
+};
+enum sl_status sl__attention_forward(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl__tensor *x, struct sl__tensor *y,
+                                     struct sl__tensor *lse, struct sl__tensor *state,
+                                     const struct sl__attention *options);
+/* dx (+)= */
+enum sl_status sl__attention_backward(struct sl_context *context, const struct sl__launch *l,
+                                      struct sl__tensor *x, struct sl__tensor *y,
+                                      struct sl__tensor *lse, struct sl__tensor *dy,
+                                      struct sl__tensor *dx, struct sl__tensor *state,
+                                      struct sl__tensor *dstate,
+                                      const struct sl__attention *options);
+
 /* y[n] = table[tokens[n]]; tokens [N...] i32, param [V, D], y [N..., D]. A token outside 0..V-1
  * gives NaN, which the loss check reports. y may have fewer positions [N, T', D] than the tokens
  * [N, T]: it then covers the positions from `from` on. */

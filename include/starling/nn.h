@@ -222,6 +222,28 @@ struct sl_dropout_options {
 SL_API enum sl_status sl_dropout(struct sl_model *model, const char *name,
                                  const struct sl_dropout_options *options);
 
+/** Causal attention (Vaswani et al., arXiv 1706.03762): x [T, (heads + 2 kv_heads) D] -> [T, heads
+ * D], D being a head's values. A step of x has the queries of all heads, then all keys, then all
+ * values, as one dense layer with `positions` makes them. y of step t is softmax(q k^T / sqrt(D)) v
+ * over steps 0 to t. heads / kv_heads heads, one after the other, share a key and a value (Ainslie
+ * et al., arXiv 2305.13245); kv_heads 0 means heads. rope_base above 0 (Llama: 10000) turns the
+ * first rope_dims values of queries and keys by their position, in pairs (i, i + rope_dims / 2) as
+ * Hugging Face's models (Su et al., arXiv 2104.09864); rope_dims 0 means D. dropout: of the
+ * probabilities, in training. context: steps of the longest sequence, in generation, too; 0 means
+ * T. The layer has no parameters. \return SL_BAD_ARGUMENT unless kv_heads divides heads, rope_dims
+ * is even and at most D, dropout is at least 0 and below 1, and context is T at least; SL_BAD_SHAPE
+ * if x does not divide into such heads, or D is above 256. */
+struct sl_attention_options {
+  struct sl_layer_options layer;
+  int heads, kv_heads;
+  float rope_base;
+  int rope_dims;
+  float dropout;
+  int64_t context;
+};
+SL_API enum sl_status sl_attention(struct sl_model *model, const char *name,
+                                   const struct sl_attention_options *options);
+
 /** Embedding: x [T] of whole numbers (i32) -> [T, D]; weight [V, D]. Only as the first layer. */
 struct sl_embedding_options {
   struct sl_layer_options layer;

@@ -144,6 +144,12 @@ struct sl_trainer_options {
                  same */
   bool log_gradients; /**< reports have the gradient's norm and noise; weights have the same bits.
                          Not for dist_async */
+  /** Layers whose outputs are not kept for the backward pass, which computes them again from the
+   * output before each run of them: less memory, the same bits (Chen et al., arXiv 1604.06174).
+   * Names, ranges, patterns and groups, as sl_place has them: "h*". A run ends where a group
+   * (sl_layer_options.group) or a stage does. Layers with running statistics, and recurrent ones,
+   * cannot be among them. NULL: none. */
+  const char *recompute;
 };
 
 /** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate;

@@ -9,6 +9,7 @@
 #include "parallel/params/model_shards.h"
 #include "parallel/step/plan.h"
 #include "parallel/step/precision.h"
+#include "parallel/step/recompute.h"
 
 /* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__model_shards.
  */
@@ -50,6 +51,7 @@ static double kept_bytes(const struct sl__memory_case *c, int i) {
 double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
   const struct sl__layer *layer = &c->model->layers[i];
   if (!layer->needs_gradient) slices = 1; /* no backward pass keeps its values */
+  if (c->grid && sl__is_recomputed(c->model, c->grid, i)) slices = 0; /* nor these */
   return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + kept_bytes(c, i) * slices;
 }
 
@@ -99,7 +101,8 @@ static double least_on_node(struct sl__memory_case *c, const struct sl__grid *gr
 enum sl_status sl__placement_check_memory(const struct sl_model *model,
                                           const struct sl_optimizer *optimizer,
                                           const struct sl__grid *grid, int64_t batch) {
-  struct sl__memory_case c = {.model = model,
+  struct sl__memory_case c = {.grid = grid,
+                              .model = model,
                               .optimizer = optimizer,
                               .microbatches = grid->microbatches,
                               .math = grid->math};

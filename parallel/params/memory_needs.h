@@ -5,6 +5,7 @@
 #include "parallel/step/grid.h"
 
 struct sl__memory_case {
+  const struct sl__grid *grid; /* NULL, or tells what is computed again */
   const struct sl_model *model;
   const struct sl_optimizer *optimizer;
   int64_t rows; /* of one slice */

@@ -6,6 +6,7 @@
 
 #include "core/net/net.h"
 #include "parallel/step/kvstore_kind.h"
+#include "parallel/step/recompute.h"
 #include "parallel/step/split.h"
 
 enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **out,
@@ -166,6 +167,7 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
   enum sl_status status = model->placement ? placed(model, g)
                           : o->stages      ? balanced(model, o->stages, g)
                                            : one_stage(model, g);
+  if (status == SL_OK) status = sl__recompute_find(model, o->recompute, g);
   return status == SL_OK ? sl__split_parse(o->split, g->replicas, &g->proportion) : status;
 }
 
@@ -180,6 +182,7 @@ enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
 void sl__grid_clear(struct sl__grid *g) {
   free(g->proportion);
   free(g->stage);
+  free(g->run);
   free(g->devices);
   free(g->member_of);
   *g = (struct sl__grid){0};

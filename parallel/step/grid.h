@@ -13,8 +13,10 @@ struct sl__grid {
   enum sl_math math;
   int64_t chunk; /* time steps a task at most; 0: all of a sample's */
   int layers;
-  double *proportion;         /* [replicas] of the batch's rows; NULL: all alike */
-  int *stage;                 /* [layers] */
+  double *proportion; /* [replicas] of the batch's rows; NULL: all alike */
+  int *stage;         /* [layers] */
+  int *run; /* [layers]: the last one of the run that the backward pass computes again, or -1; NULL:
+               no layer is (recompute.h) */
   struct sl__device *devices; /* [stages * replicas], stage by stage; known of this member's stages
                                  only */
   /* Ranks that have one copy of the model together, its group: one in all but placements over

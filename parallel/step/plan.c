@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "parallel/step/precision.h"
+#include "parallel/step/recompute.h"
 #include "parallel/step/split.h"
 
 void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows) {
@@ -82,6 +83,38 @@ static bool is_read_here(const struct sl__plan *plan, int i) {
   return false;
 }
 
+/* Is the output of layer i, which may be a relu that the layer before applies, computed again? */
+static bool is_recomputed(const struct sl__plan *plan, int i) {
+  int from = plan->model->layers[i].input[0];
+  if (!plan->training || plan->border[i] >= 0 || !sl__is_recomputed(plan->model, plan->grid, i))
+    return false;
+  bool is_applied = from != SL__INPUT && plan->relu[from] == i;
+  return !is_applied || plan->grid->run[from] == plan->grid->run[i];
+}
+
+static enum sl_status saved_new(const struct sl__plan *plan, const struct sl__slice *slice,
+                                int chunk, int i, struct sl__tensor **tensor) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  enum sl_type type = sl__saved_type(layer, plan->grid->math);
+  if (layer->saved_per_row)
+    return chunk_tensor(plan, slice->rows, chunk, &layer->saved, type, tensor);
+  return sl__tensor_temporary(plan->model->context, &layer->saved, type, tensor);
+}
+
+/* The tensors that the backward pass writes again. */
+static enum sl_status again_new(const struct sl__plan *plan, struct sl__slice *slice, int chunk,
+                                int i) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  int at = chunk * plan->model->count + i, output = plan->relu[i] < 0 ? i : plan->relu[i];
+  enum sl_type type = sl__value_type(plan->grid->math);
+  enum sl_status status = SL_OK;
+  if (!is_recomputed(plan, output)) return SL_OK;
+  if (output == i)
+    status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->y_again[at]);
+  if (status != SL_OK || !layer->saved.ndim) return status;
+  return saved_new(plan, slice, chunk, i, &slice->saved_again[at]);
+}
+
 /* The tensors that layer i makes from one chunk of a slice. */
 static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *slice, int chunk,
                                 int i) {
@@ -91,15 +124,13 @@ static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *s
   bool has_output = plan->relu[i] < 0;
   if (!here && !is_read_here(plan, i)) return SL_OK;
   enum sl_type type = sl__value_type(plan->grid->math);
-  enum sl_type saved_type = sl__saved_type(layer, plan->grid->math);
   enum sl_status status = SL_OK;
   if (has_output) status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->y[at]);
   if (status == SL_OK && has_output && plan->training && layer->needs_gradient)
     status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->dy[at]);
-  if (status != SL_OK || !layer->saved.ndim || !here) return status;
-  if (layer->saved_per_row)
-    return chunk_tensor(plan, slice->rows, chunk, &layer->saved, saved_type, &slice->saved[at]);
-  return sl__tensor_temporary(plan->model->context, &layer->saved, saved_type, &slice->saved[at]);
+  if (status != SL_OK || !here) return status;
+  if (layer->saved.ndim) status = saved_new(plan, slice, chunk, i, &slice->saved[at]);
+  return status == SL_OK ? again_new(plan, slice, chunk, i) : status;
 }
 
 /* The bf16 copy of the input. Datasets give numbers as f32; tokens need no copy. */
@@ -118,10 +149,13 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
   slice->y = sl__alloc(cells, sizeof *slice->y, "a slice");
   slice->dy = sl__alloc(cells, sizeof *slice->dy, "a slice");
   slice->saved = sl__alloc(cells, sizeof *slice->saved, "a slice");
+  slice->y_again = sl__alloc(cells, sizeof *slice->y_again, "a slice");
+  slice->saved_again = sl__alloc(cells, sizeof *slice->saved_again, "a slice");
   slice->state = sl__alloc(layers, sizeof *slice->state, "a slice");
   slice->dstate = sl__alloc(layers, sizeof *slice->dstate, "a slice");
   slice->stats = sl__alloc(chunks, sizeof *slice->stats, "a slice");
-  if (!slice->y || !slice->dy || !slice->saved || !slice->state || !slice->dstate || !slice->stats)
+  if (!slice->y || !slice->dy || !slice->saved || !slice->state || !slice->dstate ||
+      !slice->stats || !slice->y_again || !slice->saved_again)
     return SL_NO_MEMORY;
   status = input_new(plan, slice);
   for (int i = 0; i < model->count && status == SL_OK; i++) status = state_new(plan, slice, i);
@@ -296,6 +330,8 @@ void sl__plan_free(struct sl__plan *plan) {
     free_tensors(slice->y, cells);
     free_tensors(slice->dy, cells);
     free_tensors(slice->saved, cells);
+    free_tensors(slice->y_again, cells);
+    free_tensors(slice->saved_again, cells);
     free_tensors(slice->state, plan->model->count);
     free_tensors(slice->dstate, plan->model->count);
     free_tensors(slice->stats, plan->chunks);

@@ -19,6 +19,9 @@ struct sl__slice {
   /* one a chunk and layer, [chunk * layers + layer]; dy only where planned for training, saved may
    * be NULL. Of layers on other ranks: y and dy of those that layers here read, else NULL */
   struct sl__tensor **y, **dy, **saved;
+  /* y and saved as the backward pass computes them again; NULL where it reads those of the forward
+   * pass. Tensors of their own, so that the forward pass's are needed for a short time only. */
+  struct sl__tensor **y_again, **saved_again;
   struct sl__tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
   struct sl__tensor *x; /* the input as bf16, where layers here read it as that; else NULL */
   /* one a chunk, where the last layer is; see struct sl__loss_task. Of a loss of parts: 4 values a

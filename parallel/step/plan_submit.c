@@ -24,9 +24,23 @@ static bool is_applied(const struct sl__plan *plan, int i) {
   return from != SL__INPUT && plan->relu[from] == i;
 }
 
-/* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. */
+/* The output at `at` (chunk and layer) as a forward or a backward pass sees it. */
+static struct sl__tensor *value_at(const struct sl__slice *slice, int at, bool backward) {
+  return backward && slice->y_again[at] ? slice->y_again[at] : slice->y[at];
+}
+static struct sl__tensor *saved_at(const struct sl__slice *slice, int at, bool backward) {
+  return backward && slice->saved_again[at] ? slice->saved_again[at] : slice->saved[at];
+}
+
+/* A cache of the sequence so far is of no use where a pass has the whole sequence. */
+static bool uses_state(const struct sl__plan *plan, const struct sl__step *step, int i) {
+  return !plan->model->layers[i].state_is_cache || plan->chunks > 1 || step->carry || step->keep;
+}
+
+/* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. backward: with
+ * what is computed again in place of the forward pass's. */
 static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
-                                  int i) {
+                                  int i, bool backward) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layers = plan->model->layers, *layer = &layers[i];
   int chunk = c * plan->model->count, out = chunk + output_of(plan, i);
@@ -36,13 +50,11 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
                                      .tf32 = plan->grid->math == SL_MATH_TF32,
                                      .mark = sl__slice_mark_of(plan, slice, c, i)},
                           .param = sl__param_of(plan->model, i, plan->grid->math),
-                          .y = slice->y[out],
-                          .saved = slice->saved[chunk + i],
+                          .y = value_at(slice, out, backward),
+                          .saved = saved_at(slice, chunk + i, backward),
                           .dy = slice->dy[out],
                           .has_relu = plan->relu[i] >= 0,
                           .defers_activation = plan->defers_activation[i],
-                          .state = slice->state[i],
-                          .dstate = slice->dstate[i],
                           .training = step->training,
                           .step = step->number,
                           .first_row = step->first_row + slice->first_row,
@@ -51,12 +63,16 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
   pass.position = step->position + pass.first_step;
+  if (uses_state(plan, step, i)) {
+    pass.state = slice->state[i];
+    pass.dstate = slice->dstate[i];
+  }
   if (layer->input[0] != SL__INPUT && plan->defers_activation[layer->input[0]])
     pass.input_activation = layers[layer->input[0]].kind->activation(&layers[layer->input[0]]);
   if (layer->tied_to >= 0)
     pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
-    pass.x[k] = layer->input[k] != SL__INPUT ? slice->y[chunk + layer->input[k]]
+    pass.x[k] = layer->input[k] != SL__INPUT ? value_at(slice, chunk + layer->input[k], backward)
                 : slice->x                   ? slice->x
                                              : sl__part(step->x, s);
   return pass;
@@ -69,16 +85,18 @@ static bool keeps_saved(const struct sl__plan *plan, int i) {
 
 /* ---- forward ---- */
 
-/* An output that no backward pass reads is of no use after its last reader. */
+/* An output that no backward pass reads, or that it computes again, is of no use after its last
+ * reader. */
 static void drop_inputs(struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
   int chunk = c * plan->model->count;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
-    if (input == SL__INPUT || sl__is_repeated(layer, k) || plan->keeps_output[input]) continue;
+    if (input == SL__INPUT || sl__is_repeated(layer, k)) continue;
+    if (plan->keeps_output[input] && !slice->y_again[chunk + input]) continue;
     if (plan->last_use[input] == i) sl__tensor_invalidate(slice->y[chunk + input]);
   }
-  if (slice->saved[chunk + i] && !keeps_saved(plan, i))
+  if (slice->saved[chunk + i] && (!keeps_saved(plan, i) || slice->saved_again[chunk + i]))
     sl__tensor_invalidate(slice->saved[chunk + i]);
 }
 
@@ -129,7 +147,7 @@ out:
 static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
                                     int c, int i) {
   struct sl_model *model = plan->model;
-  struct sl__pass pass = layer_pass(plan, step, s, c, i);
+  struct sl__pass pass = layer_pass(plan, step, s, c, i, false);
   enum sl_status status = SL_OK;
   pass.launch.priority = SL__PRIORITY_FORWARD + i;
   SL__TRY(submit_bf16_copies(plan, step, s, i));
@@ -137,7 +155,9 @@ static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step
     SL__TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
   SL__TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
   drop_inputs(plan, &plan->slices[s], c, i);
-  if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
+  bool is_read_back = model->layers[i].state_is_cache && keeps_saved(plan, i) && step->training;
+  if (pass.state && c == plan->chunks - 1 && !step->keep && !is_read_back)
+    sl__tensor_invalidate(pass.state);
 out:
   return status;
 }
@@ -189,7 +209,7 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
                                      int c, int i, const int *writer) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
-  struct sl__pass pass = layer_pass(plan, step, s, c, i);
+  struct sl__pass pass = layer_pass(plan, step, s, c, i, true);
   enum sl_status status = SL_OK;
   bool last_chunk = c == plan->chunks - 1;
   /* layers nearer to the input come first: the stage before waits for their gradients */
@@ -213,15 +233,43 @@ out:
   return status;
 }
 
+static void drop_state(const struct sl__plan *plan, const struct sl__slice *slice, int i) {
+  bool is_cache = plan->model->layers[i].state_is_cache;
+  if (is_cache && plan->chunks == 1) return;
+  sl__tensor_invalidate(slice->dstate[i]);
+  if (is_cache) sl__tensor_invalidate(slice->state[i]);
+}
+
 static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
   int chunk = c * plan->model->count, output = output_of(plan, i);
   int at = chunk + i, out = chunk + output;
   if (is_applied(plan, i)) return; /* the layer before reads it yet */
-  if (slice->y[out] && plan->keeps_output[output]) sl__tensor_invalidate(slice->y[out]);
+  if (slice->y[out] && plan->keeps_output[output])
+    sl__tensor_invalidate(value_at(slice, out, true));
   if (slice->dy[out]) sl__tensor_invalidate(slice->dy[out]);
-  if (slice->saved[at] && keeps_saved(plan, i)) sl__tensor_invalidate(slice->saved[at]);
-  if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
+  if (slice->saved[at] && keeps_saved(plan, i)) sl__tensor_invalidate(saved_at(slice, at, true));
+  if (slice->dstate[i] && c == 0) drop_state(plan, slice, i);
   if (slice->x && i == plan->input_reader) sl__tensor_invalidate(slice->x);
+}
+
+/* The forward passes of the run that ends with layer `last`, as far as their outputs were not kept.
+ * They come as soon as the backward pass can, which waits for them. */
+static enum sl_status compute_again(struct sl__plan *plan, const struct sl__step *step, int s,
+                                    int c, int last) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const int *run = plan->grid->run;
+  enum sl_status status = SL_OK;
+  int first = last;
+  while (first > 0 && run[first - 1] == last) first--;
+  for (int i = first; i <= last; i++) {
+    if (!slice->y_again[c * plan->model->count + output_of(plan, i)] || is_applied(plan, i))
+      continue;
+    struct sl__pass pass = layer_pass(plan, step, s, c, i, true);
+    pass.launch.priority = SL__PRIORITY_BACKWARD_DATA + plan->model->count - 1 - last;
+    SL__TRY(plan->model->layers[i].kind->forward(&plan->model->layers[i], &pass));
+  }
+out:
+  return status;
 }
 
 static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,
@@ -232,6 +280,8 @@ static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__st
   if (!writer) return status;
   for (int i = 0; i < layers; i++) writer[i] = -1;
   for (int i = layers - 1; i >= 0; i--) {
+    if (plan->grid->run && plan->grid->run[i] == i && sl__grid_is_here(plan->grid, i))
+      SL__TRY(compute_again(plan, step, s, c, i));
     if (plan->model->layers[i].needs_gradient) {
       if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
       SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));

@@ -17,7 +17,7 @@ static inline enum sl_type sl__value_type(enum sl_math math) {
 
 /* Of the tensor that a layer saves: statistics of a slice stay f32, indices are i32. */
 static inline enum sl_type sl__saved_type(const struct sl__layer *layer, enum sl_math math) {
-  bool is_value = layer->saved_per_row && layer->saved_type == SL_F32;
+  bool is_value = layer->saved_per_row && layer->saved_type == SL_F32 && !layer->wide_saved;
   return is_value ? sl__value_type(math) : layer->saved_type;
 }
 

@@ -72,6 +72,11 @@ static enum sl_status check_sample(struct sl_trainer *t, const struct sl_loader 
                     info->name);
   for (int i = 0; i < t->model->count && t->carry_state; i++) {
     const struct sl__layer *layer = &t->model->layers[i];
+    if (layer->state_is_cache)
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "carry_state: layer %s (%s) reads a whole sequence, which ends with its "
+                      "batch; leave carry_state out",
+                      layer->name, layer->kind->name);
     if (layer->state.ndim && !layer->over_time)
       return sl__fail(SL_BAD_ARGUMENT,
                       "carry_state: layer %s (%s) goes backward or gives its last state, so it "

@@ -5,7 +5,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=${SL_BUILDDIR:-$PWD}
-trainers="lenet lstm_lm mlp resnet"
+trainers="gpt lenet lstm_lm mlp resnet"
 tools="starling-plot starling-predict starling-report starling-trace starling-train
 starling-tune"
 work=$(mktemp -d)
@@ -118,6 +118,8 @@ defaults resnet momentum 0.9
 defaults resnet weight-decay 0.0001
 defaults resnet init he
 defaults resnet lr-schedule drops:50%:75%,warmup:2%
+defaults gpt optimizer adamw
+defaults gpt lr 0.001
 defaults lstm_lm data grammar
 defaults lstm_lm lr 20
 defaults lstm_lm clip 0.25

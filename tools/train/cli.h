@@ -53,6 +53,7 @@ struct cli {
   /* devices */
   const char *devices;
   int replicas, microbatches, stages;
+  const char *recompute;                  /* layers; NULL: none */
   const char *split;                      /* NULL: even */
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;

@@ -141,6 +141,7 @@ enum sl_status session_open_trainer(struct session *session) {
   struct sl_trainer_options options = {
       .replicas = cli->replicas,
       .microbatches = cli->microbatches,
+      .recompute = cli->recompute,
       .kvstore = cli->kvstore,
       .math = cli->math,
       .eager = cli->eager,

@@ -1,0 +1,100 @@
+#!/bin/sh
+# gpt: both styles learn; the weights have the same bits whatever the scheduler, the workers, the
+# chunks, the stages and what is computed again; text from saved weights; bad options get one line.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+gpt=${GPT:-examples/gpt}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+shown="out err"
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
+export STARPU_HOME="${STARPU_HOME:-$work}"
+# a text with an easy rule: the alphabet, again and again, in lines of different length
+awk 'BEGIN {
+  for (i = 0; i < 4000; i++) { printf "%c", 97 + i % 26; if (i * i % 37 == 3) print "" }
+}' >"$work/text.txt"
+
+# train FILE OPTIONS...
+train() {
+  file=$1; shift
+  rm -f "$work/$file"
+  timeout 120 "$gpt" --data "$work/text.txt" --quiet --replicas 2 --layers 2 --heads 2 --width 16 \
+    --context 20 --batch 6 --seed 3 --save "$work/$file" "$@" >"$work/out" 2>"$work/err"
+}
+# same NAME OPTIONS...: the bits of the training in $work/first.safetensors
+same() {
+  name=$1; shift
+  if train again.safetensors $common "$@"; then
+    check "$name: the same weights to the bit" cmp -s "$work/first.safetensors" \
+      "$work/again.safetensors"
+  else
+    not_ok "$name: a run"
+  fi
+}
+# close LOG LOG: the same number of losses, each within 1e-5
+close() {
+  for log; do sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$log" >"$log.losses"; done
+  paste "$1.losses" "$2.losses" | awk '
+    function off(x, y) { return (x - y) ^ 2 > 1e-10 }
+    NF != 2 || off($1, $2) { bad = 1 }
+    END { exit bad || NR < 6 }'
+}
+for style in gpt2 llama; do
+  common="--style $style --steps 6" first=wte,wpe
+  [ $style = llama ] && common="$common --kv-heads 1" first=wte
+  check "$style trains" train first.safetensors $common
+  same "$style, a task for each call" --eager
+  STARPU_SCHED=prio; export STARPU_SCHED
+  same "$style, another scheduler" --eager
+  unset STARPU_SCHED
+  STARPU_NCPU=1 same "$style, one worker" --devices cpu --replicas 2
+  same "$style, computed again" --recompute 'h*'
+  same "$style, computed again, a task for each call" --recompute 'h0-1' --eager
+  same "$style, blocks on workers of their own" \
+    --placement "$first,h0=cpu:0;h1,lnf,head=cpu:1" --replicas 2
+  common="$common --dropout 0.2"
+  check "$style with dropout trains" train first.safetensors $common
+  same "$style with dropout, computed again" --recompute 'h*'
+  # sums over time have other bits in chunks: the losses are those without, within rounding
+  train whole.safetensors ${common% --dropout 0.2} --log "$work/whole.jsonl"
+  for chunk in 10 7; do
+    rm -f "$work/chunks.jsonl"
+    train chunks.safetensors ${common% --dropout 0.2} --chunk $chunk --log "$work/chunks.jsonl"
+    verdict $? "$style in chunks of $chunk"
+    check "has the losses of whole samples" close "$work/whole.jsonl" "$work/chunks.jsonl"
+  done
+  common="${common% --dropout 0.2} --chunk 7"
+  train first.safetensors $common
+  same "$style in chunks, computed again" --recompute 'h*'
+done
+
+# ---- text ----
+check "a longer training" train long.safetensors --steps 300 --lr 5e-3
+loss=$(sed -n 's/^Perplexity *\([0-9.]*\).*/\1/p' "$work/out")
+check "learns the alphabet: perplexity $loss" awk "BEGIN { exit !($loss < 2) }"
+timeout 60 "$gpt" --layers 2 --heads 2 --width 16 --context 20 --load "$work/long.safetensors" \
+  --sample 12 --temperature 0 --prompt abcd >"$work/out" 2>"$work/err"
+check "goes on with the alphabet" grep -q '^abcd.*[e-z]' "$work/out"
+timeout 60 "$gpt" --layers 2 --heads 2 --width 16 --context 20 --load "$work/long.safetensors" \
+  --sample 40 --prompt abcd >"$work/out" 2>"$work/err"
+verdict $(($? != 1)) "more tokens than positions are refused"
+check "in a line with the remedy" grep -q '20' "$work/err"
+
+# ---- bad input ----
+# refuses WORDS OPTIONS...: exit code 2, and one line with these words
+refuses() {
+  words=$1; shift
+  timeout 60 "$gpt" "$@" >"$work/out" 2>"$work/err"
+  if [ $? = 2 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q -e "$words" "$work/err"; then
+    ok "$*: $words"
+  else
+    not_ok "$*: $words"
+  fi
+}
+refuses "--heads 3: must divide --width 16" --heads 3 --width 16
+refuses "--kv-heads 3: must divide --heads 4" --heads 4 --kv-heads 3 --width 16
+refuses "is odd" --style llama --heads 4 --width 12
+refuses "unknown; use gpt2 or llama" --style bert
+refuses "belong to --sample" --prompt a
+echo "1..$n"
+exit $failed
