@@ -1,5 +1,5 @@
-EXTRA_PROGRAMS += bench/bench_latency bench/bench_limits bench/bench_packing \
-	bench/bench_pipeline bench/bench_predict bench/bench_train
+EXTRA_PROGRAMS += bench/bench_attention bench/bench_latency bench/bench_limits \
+	bench/bench_packing bench/bench_pipeline bench/bench_predict bench/bench_train
 product_libs = $(OPENBLAS_LIBS) $(ONEDNN_LIBS)
 bench_libs = libstarling.la $(STARPU_LIBS) $(product_libs) $(JANSSON_LIBS) -lm -lpthread
 # both use the library's internals: kernels are wrapped, or replaced by ones that sleep
@@ -25,6 +25,8 @@ bench_bench_limits_SOURCES = \
 	bench/kernel_times.h \
 	$(bench_networks)
 bench_bench_limits_LDADD = $(bench_bench_pipeline_LDADD)
+bench_bench_attention_SOURCES = bench/bench.h bench/bench_attention.c bench/peak.c
+bench_bench_attention_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_latency_SOURCES = bench/bench.h bench/bench_latency.c bench/peak.c
 bench_bench_latency_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_packing_SOURCES = bench/bench.h bench/bench_packing.c bench/peak.c
@@ -67,7 +69,8 @@ bench_gpu_peak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 bench_gpu_peak_LDADD = libstarling_all.la $(CUBLASLT_LIBS) $(product_libs) $(JANSSON_LIBS) -lm \
 	-lpthread
 endif
-benches = bench/bench_latency$(EXEEXT) bench/bench_limits$(EXEEXT) bench/bench_packing$(EXEEXT) \
+benches = bench/bench_attention$(EXEEXT) bench/bench_latency$(EXEEXT) \
+	bench/bench_limits$(EXEEXT) bench/bench_packing$(EXEEXT) \
 	bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) bench/bench_train$(EXEEXT) \
 	$(bench_jpeg) $(bench_mpi) $(bench_cuda)
 CLEANFILES += $(benches)

@@ -13,6 +13,8 @@
     case SL_ACTIVATION_TANH: LOOP(SL_ACTIVATION_TANH) break;                                       \
     case SL_ACTIVATION_SIGMOID: LOOP(SL_ACTIVATION_SIGMOID) break;                                 \
     case SL_ACTIVATION_GELU: LOOP(SL_ACTIVATION_GELU) break;                                       \
+    case SL_ACTIVATION_GELU_TANH: LOOP(SL_ACTIVATION_GELU_TANH) break;                             \
+    case SL_ACTIVATION_SILU: LOOP(SL_ACTIVATION_SILU) break;                                       \
     default: LOOP(SL_ACTIVATION_NONE) break;                                                       \
   }
 
@@ -64,7 +66,8 @@ SL__KERNEL void sl__activation_backward_inplace_cpu(void *buffers[], void *cl_ar
 /* ---- submission -------------------------------------------------------------------------- */
 
 bool sl__activation_saves_input(enum sl_activation activation) {
-  return activation == SL_ACTIVATION_GELU;
+  return activation == SL_ACTIVATION_GELU || activation == SL_ACTIVATION_GELU_TANH ||
+         activation == SL_ACTIVATION_SILU;
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
@@ -99,12 +102,9 @@ enum sl_status sl__activation_backward(struct sl_context *context, const struct 
 }
 
 enum sl_status sl__activation_backward_inplace(struct sl_context *context,
-                                               const struct sl__launch *l, struct sl__tensor *y,
+                                               const struct sl__launch *l, struct sl__tensor *saved,
                                                struct sl__tensor *dy,
                                                enum sl_activation activation) {
-  if (sl__activation_saves_input(activation))
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "activation_backward_inplace: gelu's slope needs its input, not y");
-  return submit(context, &sl__op_activation_backward_inplace, l, 2, (struct sl__tensor *[]){y, dy},
-                activation);
+  return submit(context, &sl__op_activation_backward_inplace, l, 2,
+                (struct sl__tensor *[]){saved, dy}, activation);
 }

@@ -69,17 +69,46 @@ SL__HOST_DEVICE SL__INLINE float sl__phi(float x) {
   return 0.5f * (1.0f + erff(x * 0.70710678118654752f));
 }
 
+/* x sigmoid(x); -0 where e^-x is infinite. */
+SL__HOST_DEVICE SL__INLINE float sl__silu(float x) { return x / (1.0f + sl__exp(-x)); }
+
+/* Its derivative. */
+SL__HOST_DEVICE SL__INLINE float sl__silu_slope(float x) {
+  float s = sl__sigmoid(x);
+  return s * (1 + x * (1 - s));
+}
+
+/* (1 + tanh u) / 2 is sigmoid(2 u), which keeps its digits where tanh u is near -1. With
+ * u = sqrt(2 / pi) (x + 0.044715 x^3) this is 2 u. */
+SL__HOST_DEVICE SL__INLINE float sl__gelu_tanh_inner(float x) {
+  return 1.59576912160573071f * x * (1 + 0.044715f * x * x);
+}
+
+SL__HOST_DEVICE SL__INLINE float sl__gelu_tanh(float x) {
+  return x / (1.0f + sl__exp(-sl__gelu_tanh_inner(x)));
+}
+
+/* Its derivative. Beyond 10 it is 1 or 0; x^2 may be infinite there. */
+SL__HOST_DEVICE SL__INLINE float sl__gelu_tanh_slope(float x) {
+  float c = x > 10 ? 10 : x < -10 ? -10 : x;
+  float s = sl__sigmoid(sl__gelu_tanh_inner(c));
+  float inner = 1.59576912160573071f * (1 + 0.134145f * c * c);
+  return s * (1 + c * (1 - s) * inner);
+}
+
 SL__HOST_DEVICE SL__INLINE float sl__activation_value(enum sl_activation a, float x) {
   switch (a) {
     case SL_ACTIVATION_RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
     case SL_ACTIVATION_TANH: return sl__tanh(x);
     case SL_ACTIVATION_SIGMOID: return sl__sigmoid(x);
     case SL_ACTIVATION_GELU: return x * sl__phi(x);
+    case SL_ACTIVATION_GELU_TANH: return sl__gelu_tanh(x);
+    case SL_ACTIVATION_SILU: return sl__silu(x);
     default: return x;
   }
 }
 
-/* The derivative; saved is y for relu, tanh and sigmoid, x for gelu. */
+/* The derivative; saved is y for relu, tanh and sigmoid, x for the others. */
 SL__HOST_DEVICE SL__INLINE float sl__activation_slope(enum sl_activation a, float saved) {
   switch (a) {
     case SL_ACTIVATION_RELU: return saved > 0 ? 1 : 0;
@@ -87,6 +116,8 @@ SL__HOST_DEVICE SL__INLINE float sl__activation_slope(enum sl_activation a, floa
     case SL_ACTIVATION_SIGMOID: return saved * (1 - saved);
     case SL_ACTIVATION_GELU:
       return sl__phi(saved) + saved * 0.39894228040143268f * sl__exp(-0.5f * saved * saved);
+    case SL_ACTIVATION_GELU_TANH: return sl__gelu_tanh_slope(saved);
+    case SL_ACTIVATION_SILU: return sl__silu_slope(saved);
     default: return 1;
   }
 }

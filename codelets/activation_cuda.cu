@@ -1,14 +1,7 @@
 /* Activations as operations of their own; the arithmetic is activation.h's. */
-#include "codelets/activation.h"
-
-#include "codelets/kernels/cuda.h"
+#include "codelets/kernels/activate_cuda.h"
 
 namespace {
-template <enum sl_activation A>
-struct forward {
-  __device__ float operator()(int64_t, float x) const { return sl__activation_value(A, x); }
-};
-
 template <enum sl_activation A>
 struct backward {
   __device__ float operator()(int64_t, float saved, float dy) const {
@@ -19,23 +12,17 @@ struct backward {
   }
 };
 
-/* f<A>() with the activation as a constant of the kernel. */
 template <template <enum sl_activation> class F, class... M>
 void each(const void *cl_arg, struct sl__cuda *cuda, M... m) {
   const struct sl__activation_args *a = sl::args<sl__activation_args>(cl_arg);
-  switch (a->activation) {
-    case SL_ACTIVATION_RELU: sl::map(cuda, a->count, F<SL_ACTIVATION_RELU>(), m...); break;
-    case SL_ACTIVATION_TANH: sl::map(cuda, a->count, F<SL_ACTIVATION_TANH>(), m...); break;
-    case SL_ACTIVATION_SIGMOID: sl::map(cuda, a->count, F<SL_ACTIVATION_SIGMOID>(), m...); break;
-    case SL_ACTIVATION_GELU: sl::map(cuda, a->count, F<SL_ACTIVATION_GELU>(), m...); break;
-    default: sl::map(cuda, a->count, F<SL_ACTIVATION_NONE>(), m...); break;
-  }
+  sl::map_activation<F>(cuda, a->activation, a->count, m...);
 }
 }  // namespace
 
 SL__CUDA(activation_forward) {
-  SL__BY_TYPE(cl_arg, 0, T,
-              each<forward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0)));
+  SL__BY_TYPE(
+      cl_arg, 0, T,
+      each<sl::activation_forward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0)));
 }
 
 template <class T>

@@ -21,9 +21,8 @@ extern "C" {
 #undef SL__OP
 
 /* Dense: y = act(x W^T + b). x [N, I] (further axes count as one), param W [O, I] then b [O] (or
- * none: has_bias false), y [N, O]; or x [N, T..., I], y [N, T..., O], each position alike.
- * activation SL_ACTIVATION_NONE, RELU, TANH or SIGMOID is fused.
- */
+ * none: has_bias false), y [N, O]; or x [N, T..., I], y [N, T..., O], each position alike. The
+ * activation is fused. */
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl__tensor *x, struct sl__tensor *param,
                                  struct sl__tensor *y, bool has_bias,
@@ -34,6 +33,17 @@ enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct
                                         struct sl__tensor *x, struct sl__tensor *weight,
                                         struct sl__tensor *bias, struct sl__tensor *y,
                                         enum sl_activation activation);
+/* The same two, which leave x W^T + b in `saved` (y's shape) for the backward pass of an activation
+ * that needs it (sl__activation_saves_input); saved NULL: they do not. */
+enum sl_status sl__dense_forward_saving(struct sl_context *context, const struct sl__launch *l,
+                                        struct sl__tensor *x, struct sl__tensor *param,
+                                        struct sl__tensor *y, struct sl__tensor *saved,
+                                        bool has_bias, enum sl_activation activation);
+enum sl_status sl__dense_shared_forward_saving(struct sl_context *context,
+                                               const struct sl__launch *l, struct sl__tensor *x,
+                                               struct sl__tensor *weight, struct sl__tensor *bias,
+                                               struct sl__tensor *y, struct sl__tensor *saved,
+                                               enum sl_activation activation);
 /* grad [O] (+)= the sum of dy's rows [..., O]. */
 enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl__tensor *dy, struct sl__tensor *grad);
@@ -121,17 +131,35 @@ enum sl_status sl__upsample2d_backward(struct sl_context *context, const struct 
 enum sl_status sl__activation_forward(struct sl_context *context, const struct sl__launch *l,
                                       struct sl__tensor *x, struct sl__tensor *y,
                                       enum sl_activation activation);
-/* dx (+)= act' dy. saved is y for relu, tanh, sigmoid and x for gelu (sl__activation_saves_input).
- */
+/* dx (+)= act' dy. saved is y for relu, tanh, sigmoid and x for gelu, gelu_tanh and silu
+ * (sl__activation_saves_input). */
 bool sl__activation_saves_input(enum sl_activation activation);
 enum sl_status sl__activation_backward(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *saved, struct sl__tensor *dy,
                                        struct sl__tensor *dx, enum sl_activation activation);
-/* dy *= act'(y), in place: the backward of a fused activation. */
+/* dy *= act', in place: the backward of a fused activation; saved as in activation_backward. */
 enum sl_status sl__activation_backward_inplace(struct sl_context *context,
-                                               const struct sl__launch *l, struct sl__tensor *y,
+                                               const struct sl__launch *l, struct sl__tensor *saved,
                                                struct sl__tensor *dy,
                                                enum sl_activation activation);
+
+/* y [N, T..., F] = silu(gate) up; x [N, T..., 2 F]: rows of F values gate, F values up. */
+enum sl_status sl__swiglu_forward(struct sl_context *context, const struct sl__launch *l,
+                                  struct sl__tensor *x, struct sl__tensor *y);
+/* dx (+)=, from x: nothing is saved. */
+enum sl_status sl__swiglu_backward(struct sl_context *context, const struct sl__launch *l,
+                                   struct sl__tensor *x, struct sl__tensor *dy,
+                                   struct sl__tensor *dx);
+
+/* y[n, t] = x[n, t] + table[first + t]; x, y [N, T, C], table [length, C]. SL_BAD_ARGUMENT if the
+ * table ends before the last time step. */
+enum sl_status sl__position_forward(struct sl_context *context, const struct sl__launch *l,
+                                    struct sl__tensor *x, struct sl__tensor *table,
+                                    struct sl__tensor *y, int64_t first);
+/* grad[first + t] (+)= the sum of dy[n, t] over n, in the order of n; other rows (+)= 0. */
+enum sl_status sl__position_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                            struct sl__tensor *dy, struct sl__tensor *grad,
+                                            int64_t first);
 
 /* Batch normalisation over N and the axes after C (Ioffe, Szegedy, arXiv 1502.03167): x [N, C,
  * ...], param gamma [C] then beta [C], saved [4C]: the batch's mean, 1 / sqrt(variance + epsilon),
@@ -209,13 +237,13 @@ enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl_
                                     struct sl__tensor *dy, struct sl__tensor *dx,
                                     const struct sl__dropout *dropout);
 
-/* Causal attention: y = softmax(q k^T / sqrt(D), of the keys up to the query's position) v. x [N, T,
- * (H + 2 Hkv) D]: the queries of all heads, then the keys, then the values; H / Hkv heads after
- * another share a key and a value (Ainslie et al., arXiv 2305.13245). y [N, T, H D]; lse [N, T, H]
+/* Causal attention: y = softmax(q k^T / sqrt(D)) v, of the keys up to the query's position. x [N,
+ * T, (H + 2 Hkv) D]: the queries of all heads, then the keys, then the values; each run of H / Hkv
+ * heads shares a key and a value (Ainslie et al., arXiv 2305.13245). y [N, T, H D]; lse [N, T, H]
  * f32: the logarithm of each softmax's sum, for the backward half.
- * state [N, context, 2 Hkv D] f32 holds the keys and the values of a sequence's steps so far: step 0
- * of x is the step `position`, forward adds T steps, and queries read all up to their own. NULL: x
- * has the whole sequence. dstate, of the same shape, goes from the gradient of the steps' keys and
+ * state [N, context, 2 Hkv D] f32 holds the keys and the values of a sequence's steps so far: step
+ * 0 of x is the step `position`, forward adds T steps, and queries read all up to their own. NULL:
+ * x has the whole sequence. dstate, of the same shape, goes from the gradient of the steps' keys and
  * values by later queries to that by these queries, too; chunks come in the opposite order.
  * rope_dims of a head's values, 0: none, are turned by the position in pairs (i, i + rope_dims / 2)
  * (rotary position embedding, arXiv 2104.09864), as in Hugging Face's models.

@@ -54,30 +54,34 @@ static void make_form(const void *args, const void *from, void *to) {
 }
 
 static void few_forward(const struct sl__dense_args *a, struct sl__work_range range, const float *x,
-                        const float *weight, bool is_prepacked, const float *bias, float *y) {
+                        const float *weight, bool is_prepacked, const float *bias, float *saved,
+                        float *y) {
   int64_t out = a->out, in = a->in,
           each = a->rows > 1 ? SL__SKINNY_GEMM_COLUMNS : out / cut_of(a).units;
   int64_t first = range.first * each, end = range.end * each < out ? range.end * each : out;
   if (a->rows == 1)
-    sl__skinny_gemm_dots(in, x, weight, bias, y, first, end, 0);
+    sl__skinny_gemm_dots(in, x, weight, bias, saved, first, end, 0);
   else
-    sl__skinny_gemm_product(a->rows, out, in, x, weight, is_prepacked, bias, y, out, range.first,
-                            range.end, 0);
+    sl__skinny_gemm_product(a->rows, out, in, x, weight, is_prepacked, bias, saved, out,
+                            range.first, range.end, 0);
   for (int64_t n = 0; n < a->rows && first < end; n++)
-    sl__activate(a->activation, y + n * out + first, y + n * out + first, end - first);
+    sl__activate(a->activation, saved + n * out + first, y + n * out + first, end - first);
 }
 
+/* saved: gets the values before the activation; NULL: they are of no use. */
 static void forward(const struct sl__dense_args *a, struct sl__work_range range, const float *x,
-                    const float *weight, bool is_prepacked, const float *bias, float *y) {
+                    const float *weight, bool is_prepacked, const float *bias, float *saved,
+                    float *y) {
   int64_t out = a->out, in = a->in;
+  float *sum = saved ? saved : y;
   if (!a->has_bias) bias = NULL;
   if (a->implementation == SL__DIRECT_CONV) {
-    few_forward(a, range, x, weight, is_prepacked, bias, y);
+    few_forward(a, range, x, weight, is_prepacked, bias, sum, y);
     return;
   }
-  sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, y, out);
-  if (bias) add_bias(y, bias, a->rows, out);
-  sl__activate(a->activation, y, y, a->rows * out);
+  sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, sum, out);
+  if (bias) add_bias(sum, bias, a->rows, out);
+  sl__activate(a->activation, sum, y, a->rows * out);
 }
 
 static void backward_data(const struct sl__dense_args *a, const float *dy, const float *param,
@@ -130,12 +134,13 @@ SL__KERNEL void sl__dense_forward_cpu(void *buffers[], void *cl_arg) {
   int64_t weights =
       is_prepacked ? sl__skinny_gemm_transposed_size(a->out, a->in) : (int64_t)a->out * a->in;
   forward(a, share_of(cl_arg), sl__buffer(buffers, 0), param, is_prepacked, param + weights,
-          sl__buffer(buffers, 2));
+          sl__buffer_count(cl_arg) > 3 ? sl__buffer(buffers, 3) : NULL, sl__buffer(buffers, 2));
 }
 
 SL__KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), share_of(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), false,
-          sl__buffer(buffers, 2), sl__buffer(buffers, 3));
+          sl__buffer(buffers, 2), sl__buffer_count(cl_arg) > 4 ? sl__buffer(buffers, 4) : NULL,
+          sl__buffer(buffers, 3));
 }
 
 SL__KERNEL void sl__bias_backward_cpu(void *buffers[], void *cl_arg) {
@@ -165,13 +170,13 @@ static struct sl__work_range whole(const struct sl__dense_args *a) {
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
-  forward(&a, whole(&a), m[0], m[1], false, m[1] + (int64_t)a.out * a.in, m[2]);
+  forward(&a, whole(&a), m[0], m[1], false, m[1] + (int64_t)a.out * a.in, NULL, m[2]);
 }
 
 static void try_shared_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
-  forward(&a, whole(&a), m[0], m[1], false, m[2], m[3]);
+  forward(&a, whole(&a), m[0], m[1], false, m[2], NULL, m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -229,7 +234,10 @@ static enum sl__implementation choose(struct sl_context *context, const struct s
     c.mask |= 1u << SL__DIRECT_CONV;
     if (few_samples_pay(a)) c.preferred = SL__DIRECT_CONV;
   }
-  for (int i = 0; i < count; i++) c.elements[i] = sl_shape_count(&tensors[i]->shape);
+  /* the measurement saves nothing: neither way is faster at that */
+  int measured = try == try_shared_forward ? 4 : 3;
+  for (int i = 0; i < count && i < measured; i++)
+    c.elements[i] = sl_shape_count(&tensors[i]->shape);
   return sl__choose(context, &c, a);
 }
 
@@ -252,30 +260,55 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                     (uint32_t)a->activation);
 }
 
+/* saved may be NULL. */
+static enum sl_status check_saved(const char *name, const struct sl__tensor *y,
+                                  const struct sl__tensor *saved) {
+  if (!saved || sl_shape_count(&saved->shape) == sl_shape_count(&y->shape)) return SL_OK;
+  return sl__fail(SL_BAD_SHAPE, "%s: saved has %lld values, y %lld; they must be alike", name,
+                  (long long)sl_shape_count(&saved->shape), (long long)sl_shape_count(&y->shape));
+}
+
+enum sl_status sl__dense_forward_saving(struct sl_context *context, const struct sl__launch *l,
+                                        struct sl__tensor *x, struct sl__tensor *param,
+                                        struct sl__tensor *y, struct sl__tensor *saved,
+                                        bool has_bias, enum sl_activation activation) {
+  struct sl__dense_args a = {.activation = activation};
+  enum sl_status status = check("dense_forward", x, param, y, has_bias, &a);
+  if (status == SL_OK) status = check_saved("dense_forward", y, saved);
+  if (status != SL_OK) return status;
+  return submit(context, &sl__op_dense_forward, l, saved ? 4 : 3,
+                (struct sl__tensor *[]){x, param, y, saved}, &a, try_forward);
+}
+
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl__tensor *x, struct sl__tensor *param,
                                  struct sl__tensor *y, bool has_bias,
                                  enum sl_activation activation) {
+  return sl__dense_forward_saving(context, l, x, param, y, NULL, has_bias, activation);
+}
+
+enum sl_status sl__dense_shared_forward_saving(struct sl_context *context,
+                                               const struct sl__launch *l, struct sl__tensor *x,
+                                               struct sl__tensor *weight, struct sl__tensor *bias,
+                                               struct sl__tensor *y, struct sl__tensor *saved,
+                                               enum sl_activation activation) {
   struct sl__dense_args a = {.activation = activation};
-  enum sl_status status = check("dense_forward", x, param, y, has_bias, &a);
+  enum sl_status status = check("dense_shared_forward", x, weight, y, false, &a);
+  if (status == SL_OK) status = check_saved("dense_shared_forward", y, saved);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_forward, l, 3, (struct sl__tensor *[]){x, param, y}, &a,
-                try_forward);
+  if (bias->shape.dim[0] != a.out)
+    return sl__fail(SL_BAD_SHAPE, "dense_shared_forward: a bias of %lld for %d outputs",
+                    (long long)bias->shape.dim[0], a.out);
+  a.has_bias = true;
+  return submit(context, &sl__op_dense_shared_forward, l, saved ? 5 : 4,
+                (struct sl__tensor *[]){x, weight, bias, y, saved}, &a, try_shared_forward);
 }
 
 enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct sl__launch *l,
                                         struct sl__tensor *x, struct sl__tensor *weight,
                                         struct sl__tensor *bias, struct sl__tensor *y,
                                         enum sl_activation activation) {
-  struct sl__dense_args a = {.activation = activation};
-  enum sl_status status = check("dense_shared_forward", x, weight, y, false, &a);
-  if (status != SL_OK) return status;
-  if (bias->shape.dim[0] != a.out)
-    return sl__fail(SL_BAD_SHAPE, "dense_shared_forward: a bias of %lld for %d outputs",
-                    (long long)bias->shape.dim[0], a.out);
-  a.has_bias = true;
-  return submit(context, &sl__op_dense_shared_forward, l, 4,
-                (struct sl__tensor *[]){x, weight, bias, y}, &a, try_shared_forward);
+  return sl__dense_shared_forward_saving(context, l, x, weight, bias, y, NULL, activation);
 }
 
 enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__launch *l,

@@ -3,13 +3,15 @@
  * would hide it from the loss check. */
 #include "codelets/dense.h"
 
+#include "codelets/kernels/activate_cuda.h"
 #include "codelets/kernels/gemm_cuda.h"
 
 namespace {
 
 template <class T>
 void forward(const sl__dense_args *a, const void *cl_arg, struct sl__cuda *cuda, const T *x,
-             const T *weight, const T *bias, T *y) {
+             const T *weight, const T *bias, T *saved, T *y) {
+  enum sl_activation activation = static_cast<enum sl_activation>(a->activation);
   sl::product p = {.ta = false,
                    .tb = true,
                    .m = a->rows,
@@ -23,8 +25,10 @@ void forward(const sl__dense_args *a, const void *cl_arg, struct sl__cuda *cuda,
                    .tf32 = sl__tf32(cl_arg),
                    .epilogue = bias ? sl::EPILOGUE_BIAS : sl::EPILOGUE_NONE,
                    .bias = bias,
-                   .activation = static_cast<enum sl_activation>(a->activation)};
-  sl::gemm(cuda, p, x, weight, y);
+                   .activation = saved ? SL_ACTIVATION_NONE : activation};
+  if (sl::gemm(cuda, p, x, weight, saved ? saved : y) && saved)
+    sl::map_activation<sl::activation_forward>(
+        cuda, activation, static_cast<int64_t>(a->rows) * a->out, y, static_cast<const T *>(saved));
 }
 
 template <class T>
@@ -32,7 +36,15 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__dense_args *a = sl::args<sl__dense_args>(cl_arg);
   const T *weight = sl::in<T>(buffers, 1);
   const T *bias = a->has_bias ? weight + static_cast<int64_t>(a->out) * a->in : nullptr;
-  forward(a, cl_arg, cuda, sl::in<T>(buffers, 0), weight, bias, sl::out<T>(buffers, 2));
+  T *saved = sl__buffer_count(cl_arg) > 3 ? sl::out<T>(buffers, 3) : nullptr;
+  forward(a, cl_arg, cuda, sl::in<T>(buffers, 0), weight, bias, saved, sl::out<T>(buffers, 2));
+}
+
+template <class T>
+void shared_forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  T *saved = sl__buffer_count(cl_arg) > 4 ? sl::out<T>(buffers, 4) : nullptr;
+  forward(sl::args<sl__dense_args>(cl_arg), cl_arg, cuda, sl::in<T>(buffers, 0),
+          sl::in<T>(buffers, 1), sl::in<T>(buffers, 2), saved, sl::out<T>(buffers, 3));
 }
 
 template <class T>
@@ -92,9 +104,7 @@ void bias_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
 SL__CUDA(dense_forward) { SL__BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
 SL__CUDA(dense_shared_forward) {
-  SL__BY_TYPE(cl_arg, 0, T,
-              forward(sl::args<sl__dense_args>(cl_arg), cl_arg, cuda, sl::in<T>(buffers, 0),
-                      sl::in<T>(buffers, 1), sl::in<T>(buffers, 2), sl::out<T>(buffers, 3)));
+  SL__BY_TYPE(cl_arg, 0, T, shared_forward_task<T>(buffers, cl_arg, cuda));
 }
 
 SL__CUDA(bias_backward) { SL__BY_TYPE(cl_arg, 0, T, bias_task<T>(buffers, cl_arg, cuda)); }

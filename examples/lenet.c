@@ -40,11 +40,12 @@ static const char *default_activation(const void *values) {
   return sl_activation_name(((const struct lenet *)values)->activation);
 }
 
-static const char *const activations[] = {"tanh", "relu", "sigmoid", "gelu", NULL};
+static const char *const activations[] = {"tanh",      "relu", "sigmoid", "gelu",
+                                          "gelu_tanh", "silu", NULL};
 
-static const struct option_row rows[] = {{"activation", "NAME", "tanh, relu, sigmoid, gelu",
-                                          .parse = parse_activation, .unset_of = default_activation,
-                                          .names = activations, .flags = OPTION_OWN}};
+static const struct option_row rows[] = {
+    {"activation", "NAME", "tanh, relu, sigmoid, gelu, gelu_tanh, silu", .parse = parse_activation,
+     .unset_of = default_activation, .names = activations, .flags = OPTION_OWN}};
 
 int main(int argc, char **argv) {
   struct lenet lenet = {.activation = SL_ACTIVATION_TANH};

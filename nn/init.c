@@ -8,11 +8,9 @@
 #include "core/base/hash.h"
 #include "nn/layer.h"
 
-static const char *const names[] = {[SL_INIT_DEFAULT] = "default",
-                                    [SL_INIT_XAVIER] = "xavier",
-                                    [SL_INIT_HE] = "he",
-                                    [SL_INIT_UNIFORM] = "uniform",
-                                    [SL_INIT_ZERO] = "zero"};
+static const char *const names[] = {
+    [SL_INIT_DEFAULT] = "default", [SL_INIT_XAVIER] = "xavier", [SL_INIT_HE] = "he",
+    [SL_INIT_UNIFORM] = "uniform", [SL_INIT_ZERO] = "zero",     [SL_INIT_NORMAL] = "normal"};
 
 const char *sl_init_name(enum sl_init init) {
   return (size_t)init < sizeof names / sizeof *names ? names[init] : "?";
@@ -25,8 +23,8 @@ enum sl_status sl_init_parse(const char *name, enum sl_init *init) {
       *init = (enum sl_init)i;
       return SL_OK;
     }
-  return sl__fail(SL_BAD_ARGUMENT, "'%s': unknown; there are default, xavier, he, uniform and zero",
-                  name);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "'%s': unknown; there are default, xavier, he, uniform, zero and normal", name);
 }
 
 static void fill(float *values, int64_t count, float value) {
@@ -49,10 +47,11 @@ static void fill_normal(float *values, int64_t count, uint64_t seed, uint64_t st
     values[i] = (float)(deviation * sl__normal(seed, stream, (uint64_t)i));
 }
 
-/* nn.Embedding draws from N(0, 1); every other default comes from the weight's fan_in. */
+/* nn.Embedding, which a table of positions is in PyTorch, too, draws from N(0, 1); every other
+ * default comes from the weight's fan_in. */
 static void fill_default(const struct sl__layer *layer, const struct sl__param *part, float *values,
                          int64_t count, uint64_t seed, uint64_t stream) {
-  if (!strcmp(layer->kind->name, "embedding"))
+  if (layer->kind == &sl__embedding_kind || layer->kind == &sl__position_kind)
     fill_normal(values, count, seed, stream, 1.0);
   else
     fill_uniform(values, count, seed, stream, 1.0 / sqrt((double)part->fan_in));
@@ -71,6 +70,7 @@ static void fill_drawn(const struct sl__layer *layer, const struct sl__param *pa
     case SL_INIT_HE: fill_normal(values, count, seed, stream, sqrt(2.0 / fan_in)); break;
     case SL_INIT_UNIFORM: fill_uniform(values, count, seed, stream, 0.07); break;
     case SL_INIT_ZERO: fill(values, count, 0.0f); break;
+    case SL_INIT_NORMAL: fill_normal(values, count, seed, stream, (double)layer->deviation); break;
   }
 }
 
@@ -87,14 +87,27 @@ static void fill_parameter(const struct sl__layer *layer, const struct sl__param
     fill_drawn(layer, part, values, seed);
 }
 
+enum sl_status sl__layer_check_init(const struct sl__layer *layer) {
+  double deviation = (double)layer->deviation;
+  if ((unsigned)layer->init > SL_INIT_NORMAL)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%d is no kind of initial weights (SL_INIT_*)",
+                          (int)layer->init);
+  if (layer->init == SL_INIT_NORMAL && !(deviation > 0 && isfinite(deviation)))
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "deviation is %g; init normal needs one above 0 and finite, such as 0.02",
+                          deviation);
+  if (layer->init != SL_INIT_NORMAL && deviation != 0)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "deviation is %g, but init is %s; a deviation belongs to init normal",
+                          deviation, sl_init_name(layer->init));
+  return SL_OK;
+}
+
 enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed) {
   enum sl_status status = SL_OK;
   const struct sl__block *params = &layer->params, *buffers = &layer->buffers;
   int64_t most = params->total > buffers->total ? params->total : buffers->total;
   if (most == 0) return SL_OK;
-  if ((unsigned)layer->init > SL_INIT_ZERO)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%d is no kind of initial weights (SL_INIT_*)",
-                          (int)layer->init);
   float *values = sl__alloc((size_t)most, sizeof *values, "initial weights");
   if (!values) return SL_NO_MEMORY;
   for (int i = 0; i < params->count; i++)

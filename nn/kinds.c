@@ -38,7 +38,8 @@ const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, con
 }
 
 /* The options that all kinds of layers share. */
-static const char *const common_keys[] = {"name", "kind", "inputs", "init", "group", "shares"};
+static const char *const common_keys[] = {"name",      "kind",  "inputs", "init",
+                                          "deviation", "group", "shares"};
 
 bool sl__is_common_key(const char *key) {
   for (size_t i = 0; i < sizeof common_keys / sizeof *common_keys; i++)
@@ -74,7 +75,7 @@ static enum sl_status check_field(const struct sl_layer_kind *kind, int i) {
     return sl__fail(
         SL_BAD_ARGUMENT,
         "layer kind %s: '%s' cannot name an option: letters, digits and _, and not what "
-        "every layer has (name, kind, inputs, init, group, shares)",
+        "every layer has (name, kind, inputs, init, deviation, group, shares)",
         kind->name, field->name);
   for (int k = 0; k < i; k++)
     if (!strcmp(field->name, kind->fields[k].name))

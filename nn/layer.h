@@ -124,7 +124,8 @@ struct sl__layer {
   char *name;
   void *options; /* copy of the public constructor's struct */
   enum sl_init init;
-  char *group; /* name of its group for placement, or NULL */
+  float deviation; /* of SL_INIT_NORMAL */
+  char *group;     /* name of its group for placement, or NULL */
   int input_count;
   int input[SL__MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL__INPUT */
   struct sl_shape in[SL__MAX_INPUTS], out; /* of one sample */
@@ -254,6 +255,7 @@ void sl__metadata_free(struct sl_model *model);
 double sl__short_real(float value);
 
 /* Initial values of a block (init.c), and the state dict's entries (weights.c). */
+enum sl_status sl__layer_check_init(const struct sl__layer *layer);
 enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed);
 
 /* Is input k the same layer's output as an earlier one? Its gradient is then added to that one's.

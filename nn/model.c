@@ -229,6 +229,8 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   ((struct sl_layer_options *)layer.options)->shares = NULL;
   /* every options struct begins with the options of all layers */
   layer.init = ((const struct sl_layer_options *)options)->init;
+  layer.deviation = ((const struct sl_layer_options *)options)->deviation;
+  SL__TRY(sl__layer_check_init(&layer));
   const char *group = ((const struct sl_layer_options *)options)->group;
   if (group && !(layer.group = sl__strdup(group))) {
     status = SL_NO_MEMORY;

@@ -126,6 +126,10 @@ const char *sl__onnx_node(struct sl__onnx_writer *writer, const char *part, cons
 const char *sl__onnx_node_output(struct sl__onnx_writer *writer, const char *part, const char *op,
                                  const char *const *inputs,
                                  const struct sl__onnx_attribute *attributes, int index);
+/* The same for a node of which all of its `count` outputs are used; output[] gets their names. */
+void sl__onnx_node_outputs(struct sl__onnx_writer *writer, const char *part, const char *op,
+                           const char *const *inputs, const struct sl__onnx_attribute *attributes,
+                           int count, const char **output);
 /* Name of the value that is the layer's input i. */
 const char *sl__onnx_input(const struct sl__onnx_writer *writer, int i);
 /* Adds the layer's parameter or buffer unchanged, also a shared weight. Returns its name, or NULL

@@ -84,6 +84,18 @@ const char *sl__onnx_node_output(struct sl__onnx_writer *w, const char *part, co
   return output;
 }
 
+void sl__onnx_node_outputs(struct sl__onnx_writer *w, const char *part, const char *op,
+                           const char *const *inputs, const struct sl__onnx_attribute *attributes,
+                           int count, const char **output) {
+  char number[16];
+  output[count - 1] = sl__onnx_node_output(w, part, op, inputs, attributes, count - 1);
+  for (int i = 0; i < count - 1; i++) {
+    snprintf(number, sizeof number, "%d", i);
+    output[i] = text(w, output[count - 1], "", number);
+    if (w->status == SL_OK) w->graph.node[w->graph.nodes - 1].output[i] = output[i];
+  }
+}
+
 const char *sl__onnx_node(struct sl__onnx_writer *w, const char *part, const char *op,
                           const char *const *inputs, const struct sl__onnx_attribute *attributes) {
   return sl__onnx_node_output(w, part, op, inputs, attributes, 0);

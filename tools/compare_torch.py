@@ -108,6 +108,17 @@ def pair(layer, name, default):
     return height, layer.get(name + "_w") or (height if layer.get(name + "_h") else default[1])
 
 
+class Position(nn.Module):
+    """The first rows of a table, added to each sample."""
+
+    def __init__(self, length, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(length, features))
+
+    def forward(self, x):
+        return x + self.weight[: x.shape[1]]
+
+
 def module_of(layer, shape):
     """The module that has the layer's parameters; shape: its input's, with the batch's axis."""
     kind = layer["kind"]
@@ -166,6 +177,8 @@ def module_of(layer, shape):
         return nn.Linear(features, layer["features"], bias=not layer.get("no_bias"))
     if kind == "embedding":
         return nn.Embedding(layer["vocabulary"], layer["features"])
+    if kind == "position":
+        return Position(layer.get("length") or shape[1], shape[2])
     if kind in ("lstm", "gru"):
         return (nn.LSTM if kind == "lstm" else nn.GRU)(
             shape[-1],
@@ -201,11 +214,35 @@ def axes_of(layer, x):
     return [axis + 1 for axis in layer.get("axes") or range(1, x.dim() - 1)]
 
 
+def turned(x, layer):
+    """Rotary position embedding of [N, heads, T, D], in pairs of both halves."""
+    size = layer.get("rope_dims") or x.shape[-1]
+    powers = torch.arange(0, size, 2, dtype=torch.float64) / size
+    angles = torch.outer(torch.arange(x.shape[2]), layer["rope_base"] ** -powers)
+    cosines, sines = (f(angles).to(x.dtype).repeat(1, 2) for f in (torch.cos, torch.sin))
+    first, second = x[..., :size].chunk(2, -1)
+    head = x[..., :size] * cosines + torch.cat((-second, first), -1) * sines
+    return torch.cat((head, x[..., size:]), -1)
+
+
+def attention(x, layer):
+    heads, shared = layer["heads"], layer.get("kv_heads") or layer["heads"]
+    parts = x[0].unflatten(2, (heads + 2 * shared, -1)).transpose(1, 2)
+    q, k, v = parts.split((heads, shared, shared), 1)
+    if layer.get("rope_base"):
+        q, k = turned(q, layer), turned(k, layer)
+    k, v = (part.repeat_interleave(heads // shared, 1) for part in (k, v))
+    y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return y.transpose(1, 2).flatten(2)
+
+
 # kinds without parameters: functions of the inputs
 FUNCTIONS = {
     "add": lambda x, layer: sum(x[1:], x[0]),
     "multiply": lambda x, layer: math.prod(x[1:], start=x[0]),
     "concatenate": lambda x, layer: torch.cat(x, layer.get("axis", 0) + 1),
+    "attention": attention,
+    "swiglu": lambda x, layer: functional.silu(x[0].chunk(2, -1)[0]) * x[0].chunk(2, -1)[1],
     "flip": lambda x, layer: x[0].flip(layer.get("axis", 0) + 1),
     "mean": lambda x, layer: x[0].mean(axes_of(layer, x[0]), layer.get("keep", False)),
     "permute": lambda x, layer: x[0].permute(
@@ -226,6 +263,8 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
 }
 
 
@@ -508,13 +547,15 @@ def small_ones():
         ("images", IMAGE, {}),
         ("positions", SEQUENCE, dict(positions=True)),
         ("positions, no bias", SEQUENCE, dict(positions=True, no_bias=True)),
-        *((a, [21], dict(activation=a)) for a in ("relu", "tanh", "sigmoid")),
+        *((a, [21], dict(activation=a)) for a in ACTIVATIONS),
     ]:
         yield "dense, " + text, chain(shape, dict(kind="dense", features=10, **options))
     for activation in ACTIVATIONS:
         yield "activation, " + activation, chain(
             IMAGE, dict(kind="activation", activation=activation)
         )
+    yield "swiglu", chain([4, 10], dict(kind="swiglu"))
+    yield "position", chain(SEQUENCE, dict(kind="position", length=SEQUENCE[0] + 4))
     yield "dropout", chain(IMAGE, dict(kind="dropout", rate=0.5))
     dense = dict(kind="dense", features=8)
     yield "add", chain(
@@ -582,6 +623,21 @@ def norms():
         ("instances, plain", dict(plain=True)),
     ]:
         yield "groupnorm, " + text, chain([6, 5, 7], dict(kind="groupnorm", **options))
+
+
+def attentions():
+    for text, steps, width, options in [
+        ("one head", 9, 24, dict(heads=1)),
+        ("4 heads", 70, 96, dict(heads=4)),
+        ("4 heads in 2 groups", 9, 160, dict(heads=4, kv_heads=2)),
+        ("rope", 9, 48, dict(heads=2, rope_base=10000)),
+        ("rope of 4, groups", 130, 80, dict(heads=6, kv_heads=2, rope_base=50, rope_dims=4)),
+    ]:
+        yield "attention, " + text, chain(
+            [steps, 7],
+            dict(kind="dense", features=width, positions=True),
+            dict(kind="attention", **options),
+        )
 
 
 class BothWays(nn.Module):
@@ -1035,7 +1091,17 @@ def compare_fields(starling, folder):
 def compare_all(starling, only):
     cases = [
         (name, architecture, None)
-        for make in (convolutions, groups, rows, pools, small_ones, axes, norms, recurrent)
+        for make in (
+            convolutions,
+            groups,
+            rows,
+            pools,
+            small_ones,
+            axes,
+            norms,
+            attentions,
+            recurrent,
+        )
         for name, architecture in make()
     ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]

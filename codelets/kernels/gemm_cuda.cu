@@ -259,6 +259,8 @@ void add_bias(struct sl__cuda *cuda, Y *y, int64_t rows, int64_t ld, int64_t col
     CASE(SL_ACTIVATION_TANH);
     CASE(SL_ACTIVATION_SIGMOID);
     CASE(SL_ACTIVATION_GELU);
+    CASE(SL_ACTIVATION_GELU_TANH);
+    CASE(SL_ACTIVATION_SILU);
     CASE(SL_ACTIVATION_NONE);
 #undef CASE
   }

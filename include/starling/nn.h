@@ -17,7 +17,9 @@ enum sl_activation {
   SL_ACTIVATION_RELU,
   SL_ACTIVATION_TANH,
   SL_ACTIVATION_SIGMOID,
-  SL_ACTIVATION_GELU /**< exact: x Phi(x), Hendrycks and Gimpel, arXiv 1606.08415 */
+  SL_ACTIVATION_GELU,      /**< exact: x Phi(x), Hendrycks and Gimpel, arXiv 1606.08415 */
+  SL_ACTIVATION_GELU_TANH, /**< GPT-2's: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
+  SL_ACTIVATION_SILU       /**< x sigmoid(x), Elfwing et al., arXiv 1702.03118 */
 };
 
 /** "relu" to SL_ACTIVATION_RELU, and so on. \return SL_BAD_ARGUMENT for an unknown name. */
@@ -31,7 +33,8 @@ enum sl_init {
   SL_INIT_XAVIER,  /**< U(-a, a), a = sqrt(6 / (fan_in + fan_out)); bias 0 (Glorot, Bengio 2010) */
   SL_INIT_HE,      /**< N(0, 2 / fan_in); bias 0 (He et al., arXiv 1502.01852) */
   SL_INIT_UNIFORM, /**< U(-0.07, 0.07), as MXNet's default; bias 0 */
-  SL_INIT_ZERO
+  SL_INIT_ZERO,
+  SL_INIT_NORMAL /**< N(0, deviation^2), as GPT-2's 0.02; bias 0. Needs the layer's deviation. */
 };
 
 /** "xavier" to SL_INIT_XAVIER, and so on. \return SL_BAD_ARGUMENT for an unknown name. */
@@ -50,6 +53,7 @@ struct sl_layer_options {
   const char *shares; /**< sl_dense: name of an earlier layer whose weight this one takes instead of
                          having its own, [O, I]: a decoder tied to the embedding (Press, Wolf: arXiv
                          1608.05859) */
+  float deviation;    /**< of the weights of SL_INIT_NORMAL, above 0; with any other init: 0 */
 };
 
 SL_API enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
@@ -166,12 +170,22 @@ struct sl_upsample2d_options {
 SL_API enum sl_status sl_upsample2d(struct sl_model *model, const char *name,
                                     const struct sl_upsample2d_options *options);
 
+/** A function of each value, as a layer of its own. \return SL_BAD_ARGUMENT for none. */
 struct sl_activation_options {
   struct sl_layer_options layer;
   enum sl_activation activation;
 };
 SL_API enum sl_status sl_activate(struct sl_model *model, const char *name,
                                   const struct sl_activation_options *options);
+
+/** Gated linear unit with SiLU (Shazeer, arXiv 2002.05202), as Llama's: x [T..., 2 F] has the
+ * gate's F values, then the F values up, -> y [T..., F] = silu(gate) up. options NULL: no options.
+ * \return SL_BAD_SHAPE if x's last axis is odd. */
+struct sl_swiglu_options {
+  struct sl_layer_options layer;
+};
+SL_API enum sl_status sl_swiglu(struct sl_model *model, const char *name,
+                                const struct sl_swiglu_options *options);
 
 /** Batch normalisation over the first axis of a sample (arXiv 1502.03167): x [C, ...], weight [C],
  * bias [C], running_mean [C], running_var [C]. In training each slice of the batch (replica,
@@ -251,6 +265,18 @@ struct sl_embedding_options {
 };
 SL_API enum sl_status sl_embedding(struct sl_model *model, const char *name,
                                    const struct sl_embedding_options *options);
+
+/** Learned positions, as GPT-2's: x [T, C] -> y [T, C], y[t] = x[t] + weight[t]; weight [length,
+ * C], by default from N(0, 1) as torch.nn.Embedding's. A time step's place is that in its sequence,
+ * also in chunks of it and in generated text. length 0: the sample's T. \return SL_BAD_SHAPE if x
+ * is not [T, C]; SL_BAD_ARGUMENT for a length below T. A sequence that runs past the table fails
+ * with SL_BAD_ARGUMENT when its pass is submitted. */
+struct sl_position_options {
+  struct sl_layer_options layer;
+  int64_t length;
+};
+SL_API enum sl_status sl_position(struct sl_model *model, const char *name,
+                                  const struct sl_position_options *options);
 
 /** LSTM over a sample's time steps: x [T, I] -> [T, H], H being features; as torch.nn.LSTM with one
  * layer and batch_first: weight_ih_l0 [4H, I], weight_hh_l0 [4H, H], bias_ih_l0 [4H], bias_hh_l0

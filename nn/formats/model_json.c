@@ -78,6 +78,8 @@ static json_t *layer_object(const struct sl_model *model, const struct sl__layer
   json_t *object = json_pack("{s:s, s:s, s:o}", "name", layer->name, "kind", layer->kind->name,
                              "inputs", input_names(model, layer));
   if (layer->init) sl__json_set(&object, "init", json_string(sl_init_name(layer->init)));
+  if (layer->init == SL_INIT_NORMAL)
+    sl__json_set(&object, "deviation", json_real(sl__short_real(layer->deviation)));
   if (layer->group) sl__json_set(&object, "group", json_string(layer->group));
   if (layer->tied_to >= 0)
     sl__json_set(&object, "shares", json_string(model->layers[layer->tied_to].name));
@@ -278,7 +280,9 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
                                    const struct sl__layer_kind *kind, char **names, void *options) {
   struct sl_layer_options *layer = options; /* the first member of every options struct */
   const json_t *init = json_object_get(object, "init");
+  const json_t *deviation = json_object_get(object, "deviation");
   const json_t *inputs = json_object_get(object, "inputs");
+  const struct sl_field real = SL_FIELD(sl_layer_options, FLOAT, deviation);
   enum sl_status status = SL_OK;
   const char *key;
   json_t *value;
@@ -286,6 +290,7 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
   layer->inputs = *names;
   if (init && !json_is_string(init)) return bad(r, "init", "must be a name");
   if (init) SL__TRY(of_file(r, sl_init_parse(json_string_value(init), &layer->init)));
+  if (deviation) SL__TRY(read_field(r, &real, deviation, layer));
   SL__TRY(read_optional(r, object, "group", &layer->group));
   SL__TRY(read_optional(r, object, "shares", &layer->shares));
   json_object_foreach(object, key, value) {

@@ -1,5 +1,6 @@
 /* ONNX's activations, fused into the layer before if possible, and gelu from its parts. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
@@ -35,30 +36,36 @@ enum sl_activation sl__onnx_fuse(reader *r, const node_of *layer, const node_of 
   enum sl_activation activation = user ? activation_of(user->op) : SL_ACTIVATION_NONE;
   if (activation == SL_ACTIVATION_NONE || activation == SL_ACTIVATION_GELU || user->inputs != 1 ||
       user->outputs != 1 || !sl__onnx_belongs(r, user, layer))
-    return SL_ACTIVATION_NONE;
+    return sl__onnx_fuse_parts(r, layer, last);
   r->done[user - r->graph.node] = true;
   *last = user;
   return activation;
 }
 
-static enum sl_status append_activation(reader *r, const node_of *node,
-                                        enum sl_activation activation, const value_of *x) {
+enum sl_status sl__onnx_append_activation(reader *r, const node_of *node,
+                                          enum sl_activation activation, const value_of *x) {
   struct sl_activation_options o = {.activation = activation};
   enum sl_status status = sl__onnx_append(r, node, NULL, &sl__activation_kind, &o, x, 1);
   return status == SL_OK ? sl__onnx_give_first(r, node, x) : status;
 }
 
 enum sl_status sl__onnx_read_activation(reader *r, const node_of *node) {
+  enum sl_activation activation = activation_of(node->op);
   const char *approximate;
+  bool found = false;
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
+  if (activation == SL_ACTIVATION_SIGMOID) SL__TRY(sl__onnx_read_parts(r, node, &found));
+  if (found) return SL_OK;
   SL__TRY(sl__onnx_get_text(r, node, "approximate", &approximate));
-  if (approximate && strcmp(approximate, "none") != 0)
+  if (approximate && !strcmp(approximate, "tanh"))
+    activation = SL_ACTIVATION_GELU_TANH;
+  else if (approximate && strcmp(approximate, "none") != 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute approximate is %.32s; only the exact gelu is supported",
+                           "attribute approximate is %.32s; none and tanh are supported",
                            approximate);
-  status = append_activation(r, node, activation_of(node->op), &x);
+  status = sl__onnx_append_activation(r, node, activation, &x);
 out:
   return status;
 }
@@ -71,13 +78,12 @@ static enum sl_status give_part(reader *r, const node_of *node, value_of *v) {
   if (v->has_x && v->erf == SL__ONNX_ONE_AND_ERF && is_near(v->factor, 0.5)) {
     v->factor = 1;
     v->erf = SL__ONNX_PLAIN;
-    return append_activation(r, node, SL_ACTIVATION_GELU, v);
+    return sl__onnx_append_activation(r, node, SL_ACTIVATION_GELU, v);
   }
   return sl__onnx_rename_to(r, node, v);
 }
 
-/* The value of a constant input that has exactly one. */
-static bool is_scalar(const reader *r, const node_of *node, int i, float *value) {
+bool sl__onnx_number(const reader *r, const node_of *node, int i, float *value) {
   const struct sl__onnx_tensor *t = sl__onnx_constant(r, node, i);
   if (!t || !t->reals || t->count != 1) return false;
   *value = t->reals[0];
@@ -141,7 +147,8 @@ static enum sl_status multiply_values(reader *r, const node_of *node) {
   if (!strcmp(node->input[0], node->input[1]) && a.has_x && a.factor == 1 &&
       a.erf == SL__ONNX_PLAIN) {
     bool found = false;
-    SL__TRY(sl__onnx_read_rms(r, node, &a, &found));
+    SL__TRY(sl__onnx_read_parts(r, node, &found));
+    if (!found) SL__TRY(sl__onnx_read_rms(r, node, &a, &found));
     if (found) return SL_OK;
   }
   if (b.erf != SL__ONNX_ONE_AND_ERF)
@@ -160,9 +167,9 @@ enum sl_status sl__onnx_read_mul(reader *r, const node_of *node) {
   enum sl_status status;
   value_of v;
   float factor = 1;
-  bool first = is_scalar(r, node, 0, &factor);
+  bool first = sl__onnx_number(r, node, 0, &factor);
   bool divides = !strcmp(node->op, "Div");
-  if (!first && !is_scalar(r, node, 1, &factor)) {
+  if (!first && !sl__onnx_number(r, node, 1, &factor)) {
     if (!divides) return multiply_values(r, node);
     first = true;
   }
@@ -187,12 +194,48 @@ enum sl_status sl__onnx_read_erf(reader *r, const node_of *node) {
   return sl__onnx_rename_to(r, node, &v);
 }
 
+/* The table of positions that is added to a sample [T, C], or NULL. In the library's own files the
+ * constant may be the first rows of the layer's weight. */
+static const struct sl__onnx_tensor *table_of(const reader *r, const node_of *node, int constant,
+                                              const value_of *x) {
+  const struct sl__onnx_tensor *t = sl__onnx_constant(r, node, constant);
+  char name[128];
+  snprintf(name, sizeof name, "%.100s.weight", node->name);
+  const value_of *weight = r->own ? sl__onnx_find(r, name) : NULL;
+  if (weight && weight->is == SL__ONNX_CONSTANT) t = weight->constant;
+  bool has_batch = t->ndim == 3 && t->dim[0] == 1;
+  if (!t->reals || x->view.ndim != 2 || x->order != SL__ONNX_BATCH_FIRST ||
+      t->ndim != 2 + has_batch || t->dim[has_batch + 1] != x->view.dim[1])
+    return NULL;
+  return t->count >= sl_shape_count(&x->view) && (r->own || t->count == sl_shape_count(&x->view))
+             ? t
+             : NULL;
+}
+
+static enum sl_status append_position(reader *r, const node_of *node, const value_of *x,
+                                      const struct sl__onnx_tensor *table) {
+  int64_t length = table->count / x->view.dim[1];
+  struct sl_position_options o = {.length = length == x->view.dim[0] ? 0 : length};
+  const char *name = table->name && strstr(table->name, ".weight") ? table->name : NULL;
+  value_of input = *x;
+  enum sl_status status;
+  SL__TRY(sl__onnx_make_view(r, node, &input));
+  SL__TRY(sl__onnx_append(r, node, name, &sl__position_kind, &o, &input, 1));
+  SL__TRY(sl__onnx_set(r, node, "weight", table->reals, table->count, NULL));
+  status = sl__onnx_give_first(r, node, NULL);
+out:
+  return status;
+}
+
 static enum sl_status add_constant(reader *r, const node_of *node, int constant) {
   float one;
   value_of v;
   enum sl_status status = sl__onnx_take(r, node, !constant, &v);
   if (status != SL_OK) return status;
-  if (!is_scalar(r, node, constant, &one) || one != 1 || v.has_x || v.erf != SL__ONNX_ERF ||
+  bool plain = v.has_x && v.erf == SL__ONNX_PLAIN && v.factor == 1;
+  const struct sl__onnx_tensor *table = plain ? table_of(r, node, constant, &v) : NULL;
+  if (table) return append_position(r, node, &v, table);
+  if (!sl__onnx_number(r, node, constant, &one) || one != 1 || v.has_x || v.erf != SL__ONNX_ERF ||
       v.factor != 1)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "adds a constant to a layer's output, for which there is no layer (a "

@@ -41,6 +41,7 @@ static const struct {
     {"MaxPool", sl__onnx_read_pool,
      " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
     {"Mul", sl__onnx_read_mul, ""},
+    {"Pow", sl__onnx_read_pow, ""},
     {"ReduceMean", sl__onnx_read_mean, " axes keepdims noop_with_empty_axes "},
     {"Relu", sl__onnx_read_activation, ""},
     {"Reshape", sl__onnx_read_reshape, " allowzero "},
@@ -50,6 +51,7 @@ static const struct {
     {"Shape", sl__onnx_read_shape, " end start "},
     {"Sigmoid", sl__onnx_read_activation, ""},
     {"Slice", sl__onnx_read_slice, " axes ends starts "},
+    {"Split", sl__onnx_read_split, " axis num_outputs "},
     {"Squeeze", sl__onnx_read_squeeze, " axes "},
     {"Sum", sl__onnx_read_add, ""},
     {"Tanh", sl__onnx_read_activation, ""},
@@ -68,11 +70,13 @@ static enum sl_status check_attributes(const reader *r, const node_of *node, con
   return SL_OK;
 }
 
-/* Refuses a used output other than the first. Recurrent layers have a check of their own. */
+/* Refuses a used output other than the first. Recurrent layers and Split have a check of
+ * their own. */
 static enum sl_status check_outputs(const reader *r, const node_of *node) {
   for (int i = 1; i < node->outputs; i++) {
     const value_of *v = *node->output[i] ? sl__onnx_find(r, node->output[i]) : NULL;
-    if (v && v->uses && strcmp(node->op, "LSTM") != 0 && strcmp(node->op, "GRU") != 0)
+    if (v && v->uses && strcmp(node->op, "LSTM") != 0 && strcmp(node->op, "GRU") != 0 &&
+        strcmp(node->op, "Split") != 0)
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its output '%.64s' is not supported",
                              v->name);
   }

@@ -40,10 +40,25 @@ bool sl__onnx_belongs(const reader *r, const node_of *part, const node_of *layer
 /* The activation after a layer's last node, if it can be fused into the layer: *last becomes its
  * node. */
 enum sl_activation sl__onnx_fuse(reader *r, const node_of *layer, const node_of **last);
+/* Appends an activation layer, named after the node. */
+enum sl_status sl__onnx_append_activation(reader *r, const node_of *node,
+                                          enum sl_activation activation, const value_of *x);
+/* The value of a constant input that has exactly one; false: it is no such input. */
+bool sl__onnx_number(const reader *r, const node_of *node, int i, float *value);
 enum sl_status sl__onnx_read_activation(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_mul(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_erf(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_add(reader *r, const node_of *node);
+
+/* ---- onnx_activations.c ---- */
+
+/* The activation of several nodes behind a layer of the library's own file: sl__onnx_fuse. */
+enum sl_activation sl__onnx_fuse_parts(reader *r, const node_of *layer, const node_of **last);
+/* An activation of several nodes that begins with this one. *found: it was one. */
+enum sl_status sl__onnx_read_parts(reader *r, const node_of *node, bool *found);
+enum sl_status sl__onnx_read_pow(reader *r, const node_of *node);
+/* A gated linear unit: Split, then silu of the first half times the second one. */
+enum sl_status sl__onnx_read_split(reader *r, const node_of *node);
 
 /* ---- onnx_windows.c ---- */
 

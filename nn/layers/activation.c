@@ -3,11 +3,11 @@
 
 #include "nn/layers/activation.h"
 
-static const char *const names[] = {[SL_ACTIVATION_NONE] = "none",
-                                    [SL_ACTIVATION_RELU] = "relu",
-                                    [SL_ACTIVATION_TANH] = "tanh",
-                                    [SL_ACTIVATION_SIGMOID] = "sigmoid",
-                                    [SL_ACTIVATION_GELU] = "gelu"};
+static const char *const names[] = {
+    [SL_ACTIVATION_NONE] = "none", [SL_ACTIVATION_RELU] = "relu",
+    [SL_ACTIVATION_TANH] = "tanh", [SL_ACTIVATION_SIGMOID] = "sigmoid",
+    [SL_ACTIVATION_GELU] = "gelu", [SL_ACTIVATION_GELU_TANH] = "gelu_tanh",
+    [SL_ACTIVATION_SILU] = "silu"};
 
 const char *sl_activation_name(enum sl_activation activation) {
   return (size_t)activation < sizeof names / sizeof *names ? names[activation] : "?";
@@ -21,17 +21,20 @@ enum sl_status sl_activation_parse(const char *name, enum sl_activation *activat
       return SL_OK;
     }
   return sl__fail(SL_BAD_ARGUMENT,
-                  "activation '%s' is unknown; use none, relu, tanh, sigmoid or gelu", name);
+                  "activation '%s' is unknown; use none, relu, tanh, sigmoid, gelu, gelu_tanh or "
+                  "silu",
+                  name);
 }
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_activation_options *o = layer->options;
   enum sl_status status = sl__input_alone(layer);
   if (status != SL_OK) return status;
-  if (o->activation == SL_ACTIVATION_NONE || (unsigned)o->activation > SL_ACTIVATION_GELU)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
-                          "activation is %d; it must be relu, tanh, sigmoid or gelu",
-                          (int)o->activation);
+  if (o->activation == SL_ACTIVATION_NONE || (unsigned)o->activation > SL_ACTIVATION_SILU)
+    return sl__layer_fail(
+        layer, SL_BAD_ARGUMENT,
+        "activation is %d; it must be relu, tanh, sigmoid, gelu, gelu_tanh or silu",
+        (int)o->activation);
   layer->out = layer->in[0];
   layer->over_time = true;
   layer->flops = (double)sl_shape_count(&layer->out);
@@ -50,9 +53,9 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
 }
 
-/* x Phi(x) as x (1 + erf(x / sqrt 2)) / 2: the operator set that Starling writes has no Gelu yet.
- * The last node has the layer's name. */
-static const char *write_gelu(struct sl__onnx_writer *w, const char *x) {
+/* The operator set that Starling writes has no Gelu and no Swish yet: parts whose last node has the
+ * name `last`, or the layer's (NULL). Here x Phi(x) as x (1 + erf(x / sqrt 2)) / 2. */
+static const char *write_gelu(struct sl__onnx_writer *w, const char *last, const char *x) {
   const char *root = sl__onnx_scalar(w, "sqrt2", 1.41421356f);
   const char *scaled = sl__onnx_node(w, "div", "Div", SL__ONNX_NAMES(x, root), NULL);
   const char *erf = sl__onnx_node(w, "erf", "Erf", SL__ONNX_NAMES(scaled), NULL);
@@ -60,24 +63,54 @@ static const char *write_gelu(struct sl__onnx_writer *w, const char *x) {
   const char *sum = sl__onnx_node(w, "add", "Add", SL__ONNX_NAMES(erf, one), NULL);
   const char *product = sl__onnx_node(w, "mul", "Mul", SL__ONNX_NAMES(x, sum), NULL);
   const char *half = sl__onnx_scalar(w, "half", 0.5f);
-  return sl__onnx_node(w, NULL, "Mul", SL__ONNX_NAMES(product, half), NULL);
+  return sl__onnx_node(w, last, "Mul", SL__ONNX_NAMES(product, half), NULL);
+}
+
+/* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+static const char *write_gelu_tanh(struct sl__onnx_writer *w, const char *last, const char *x) {
+  const char *square = sl__onnx_node(w, "square", "Mul", SL__ONNX_NAMES(x, x), NULL);
+  const char *cube = sl__onnx_node(w, "cube", "Mul", SL__ONNX_NAMES(square, x), NULL);
+  const char *factor = sl__onnx_scalar(w, "factor", 0.044715f);
+  const char *term = sl__onnx_node(w, "term", "Mul", SL__ONNX_NAMES(cube, factor), NULL);
+  const char *sum = sl__onnx_node(w, "sum", "Add", SL__ONNX_NAMES(x, term), NULL);
+  const char *root = sl__onnx_scalar(w, "root", 0.79788456f);
+  const char *inner = sl__onnx_node(w, "inner", "Mul", SL__ONNX_NAMES(sum, root), NULL);
+  const char *bend = sl__onnx_node(w, "tanh", "Tanh", SL__ONNX_NAMES(inner), NULL);
+  const char *one = sl__onnx_scalar(w, "one", 1.0f);
+  const char *add = sl__onnx_node(w, "add", "Add", SL__ONNX_NAMES(bend, one), NULL);
+  const char *product = sl__onnx_node(w, "mul", "Mul", SL__ONNX_NAMES(x, add), NULL);
+  const char *half = sl__onnx_scalar(w, "half", 0.5f);
+  return sl__onnx_node(w, last, "Mul", SL__ONNX_NAMES(product, half), NULL);
+}
+
+static const char *write_silu(struct sl__onnx_writer *w, const char *last, const char *x) {
+  const char *sigmoid = sl__onnx_node(w, "sigmoid", "Sigmoid", SL__ONNX_NAMES(x), NULL);
+  return sl__onnx_node(w, last, "Mul", SL__ONNX_NAMES(x, sigmoid), NULL);
 }
 
 static const char *const operators[] = {[SL_ACTIVATION_RELU] = "Relu",
                                         [SL_ACTIVATION_TANH] = "Tanh",
                                         [SL_ACTIVATION_SIGMOID] = "Sigmoid"};
 
+static const char *write_nodes(struct sl__onnx_writer *w, enum sl_activation activation,
+                               const char *last, const char *x) {
+  switch (activation) {
+    case SL_ACTIVATION_GELU: return write_gelu(w, last, x);
+    case SL_ACTIVATION_GELU_TANH: return write_gelu_tanh(w, last, x);
+    case SL_ACTIVATION_SILU: return write_silu(w, last, x);
+    default: return sl__onnx_node(w, last, operators[activation], SL__ONNX_NAMES(x), NULL);
+  }
+}
+
 const char *sl__onnx_activated(struct sl__onnx_writer *w, enum sl_activation activation,
                                const char *x) {
   if (activation == SL_ACTIVATION_NONE) return x;
-  return sl__onnx_node(w, names[activation], operators[activation], SL__ONNX_NAMES(x), NULL);
+  return write_nodes(w, activation, names[activation], x);
 }
 
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const struct sl_activation_options *o = layer->options;
-  const char *x = sl__onnx_input(w, 0);
-  if (o->activation == SL_ACTIVATION_GELU) return write_gelu(w, x);
-  return sl__onnx_node(w, NULL, operators[o->activation], SL__ONNX_NAMES(x), NULL);
+  return write_nodes(w, o->activation, NULL, sl__onnx_input(w, 0));
 }
 
 static const struct sl_field fields[] = {SL_FIELD(sl_activation_options, ACTIVATION, activation),
@@ -86,7 +119,7 @@ static const struct sl_field fields[] = {SL_FIELD(sl_activation_options, ACTIVAT
 const struct sl__layer_kind sl__activation_kind = {
     .name = "activation",
     .about = "A function of each value: [...] -> the same shape",
-    .keys = "activation: relu, tanh, sigmoid, gelu; required\n",
+    .keys = "activation: relu, tanh, sigmoid, gelu, gelu_tanh, silu; required\n",
     .options_size = sizeof(struct sl_activation_options),
     .fields = fields,
     .infer = infer,

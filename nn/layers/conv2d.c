@@ -75,9 +75,10 @@ static enum sl_status infer(struct sl__layer *layer) {
   if (c.channels < 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "channels is %d; it must be at least 1",
                           c.channels);
-  if (c.activation == SL_ACTIVATION_GELU)
+  if (sl__activation_saves_input(c.activation))
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
-                          "gelu needs the values before it: append it as a layer, sl_activate");
+                          "%s needs the values before it: append it as a layer, sl_activate",
+                          sl_activation_name(c.activation));
   enum sl_status status = check_groups(layer, &g);
   if (status != SL_OK) return status;
   struct sl__window window = {g.dilation_h * (c.kernel_h - 1) + 1,
@@ -194,7 +195,7 @@ static const char keys[] =
     "pad_w: zeros left and right; pad_h\n"
     "pad_h_only: pad_w stays 0; false\n"
     "no_bias: false\n"
-    "activation: of the output: relu, tanh, sigmoid, gelu; none\n"
+    "activation: of the output: relu, tanh, sigmoid; none\n"
     "groups: of channels, which do not meet; 1\n"
     "dilation_h: distance of a window's rows; 1\n"
     "dilation_w: of its columns; dilation_h\n";
@@ -217,7 +218,7 @@ static const char row_keys[] =
     "dilation: distance of a window's values; 1\n"
     "groups: of channels, which do not meet; 1\n"
     "no_bias: false\n"
-    "activation: of the output: relu, tanh, sigmoid, gelu; none\n";
+    "activation: of the output: relu, tanh, sigmoid; none\n";
 
 /* A kind and its constructor. */
 #define CONVOLUTION(kind_name, table, table_keys, does)                                            \

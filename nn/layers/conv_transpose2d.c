@@ -43,9 +43,10 @@ static enum sl_status check_options(const struct sl__layer *layer,
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "channels is %d, groups %d: groups must divide them and the input's %lld",
                           c->channels, g->groups, (long long)in);
-  if (c->activation == SL_ACTIVATION_GELU)
+  if (sl__activation_saves_input(c->activation))
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
-                          "gelu needs the values before it: append it as a layer, sl_activate");
+                          "%s needs the values before it: append it as a layer, sl_activate",
+                          sl_activation_name(c->activation));
   if (o->pad_h_only && o->pad_w)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "pad_h_only is set, and pad_w is %d; use one",
                           o->pad_w);
@@ -176,7 +177,7 @@ const struct sl__layer_kind sl__conv_transpose2d_kind = {
         "dilation_w: of its columns; dilation_h\n"
         "groups: of channels, which do not meet; 1\n"
         "no_bias: false\n"
-        "activation: of the output: relu, tanh, sigmoid, gelu; none\n"
+        "activation: of the output: relu, tanh, sigmoid; none\n"
         "pad_h_only: pad_w stays 0; false\n",
     .options_size = sizeof(struct sl_conv_transpose2d_options),
     .fields = fields,

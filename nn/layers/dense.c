@@ -10,14 +10,15 @@ static enum sl_status infer(struct sl__layer *layer) {
   if (o->features < 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "features is %lld; it must be at least 1",
                           (long long)o->features);
-  if (o->activation == SL_ACTIVATION_GELU)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
-                          "gelu needs the values before it: append it as a layer, sl_activate");
   layer->out = SL_SHAPE(o->features);
   layer->over_time = o->positions && x->ndim > 1;
   if (o->positions) {
     layer->out = *x;
     layer->out.dim[x->ndim - 1] = o->features;
+  }
+  if (sl__activation_saves_input(o->activation)) {
+    layer->saved = layer->out;
+    layer->saved_per_row = true;
   }
   layer->flops = 2.0 * (double)sl_shape_count(x) * (double)o->features;
   if (layer->tied_to < 0) {
@@ -42,20 +43,23 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_dense_options *o = layer->options;
+  struct sl__tensor *saved = p->training && layer->needs_gradient ? p->saved : NULL;
   if (p->shared && !o->no_bias)
-    return sl__dense_shared_forward(p->context, &p->launch, p->x[0], p->shared, p->param, p->y,
-                                    o->activation);
+    return sl__dense_shared_forward_saving(p->context, &p->launch, p->x[0], p->shared, p->param,
+                                           p->y, saved, o->activation);
   if (p->shared)
-    return sl__dense_forward(p->context, &p->launch, p->x[0], p->shared, p->y, false,
-                             o->activation);
-  return sl__dense_forward(p->context, &p->launch, p->x[0], p->param, p->y, !o->no_bias,
-                           o->activation);
+    return sl__dense_forward_saving(p->context, &p->launch, p->x[0], p->shared, p->y, saved, false,
+                                    o->activation);
+  return sl__dense_forward_saving(p->context, &p->launch, p->x[0], p->param, p->y, saved,
+                                  !o->no_bias, o->activation);
 }
 
 static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_dense_options *o = layer->options;
+  bool saves = sl__activation_saves_input(o->activation);
   if (o->activation == SL_ACTIVATION_NONE) return SL_OK;
-  return sl__activation_backward_inplace(p->context, &p->launch, p->y, p->dy, o->activation);
+  return sl__activation_backward_inplace(p->context, &p->launch, saves ? p->saved : p->y, p->dy,
+                                         o->activation);
 }
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
@@ -118,7 +122,7 @@ const struct sl__layer_kind sl__dense_kind = {
     .keys =
         "features: O; required\n"
         "no_bias: false\n"
-        "activation: of the output: relu, tanh, sigmoid, gelu; none\n"
+        "activation: of the output: relu, tanh, sigmoid, gelu, gelu_tanh, silu; none\n"
         "positions: along the last axis only; false\n",
     .options_size = sizeof(struct sl_dense_options),
     .fields = fields,

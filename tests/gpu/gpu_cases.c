@@ -28,18 +28,26 @@ static struct sums fused(double terms, double size) {
 /* Elementwise arithmetic: a few roundings of values of about this size. */
 static struct sums roundings(double magnitude) { return sums_of(8, magnitude); }
 
-/* ---- dense: rows, inputs, outputs, bias, activation, positions ---------------------------- */
+/* ---- dense: rows, inputs, outputs, bias, activation, positions, saving -------------------- */
 
 static struct sl_shape dense_shape(const int64_t *d, int64_t features) {
   return d[5] ? SL_SHAPE(d[0] / d[5], d[5], features) : SL_SHAPE(d[0], features);
+}
+
+/* What the activation's backward pass needs; NULL: nothing. */
+static struct sl__tensor *saved_of(struct trial *t, const int64_t *d) {
+  if (!d[6]) return NULL;
+  return written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
 }
 
 static enum sl_status dense_forward(struct trial *t, const int64_t *d) {
   struct sl__tensor *x = given(t, t->type, dense_shape(d, d[1]));
   struct sl__tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
   struct sl__tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  struct sl__tensor *saved = saved_of(t, d);
   if (t->status != SL_OK) return t->status;
-  return sl__dense_forward(t->context, L, x, param, y, d[3] != 0, (enum sl_activation)d[4]);
+  return sl__dense_forward_saving(t->context, L, x, param, y, saved, d[3] != 0,
+                                  (enum sl_activation)d[4]);
 }
 
 static enum sl_status dense_shared_forward(struct trial *t, const int64_t *d) {
@@ -47,8 +55,10 @@ static enum sl_status dense_shared_forward(struct trial *t, const int64_t *d) {
   struct sl__tensor *weight = given(t, t->type, SL_SHAPE(d[2] * d[1]));
   struct sl__tensor *bias = given(t, t->type, SL_SHAPE(d[2]));
   struct sl__tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  struct sl__tensor *saved = saved_of(t, d);
   if (t->status != SL_OK) return t->status;
-  return sl__dense_shared_forward(t->context, L, x, weight, bias, y, (enum sl_activation)d[4]);
+  return sl__dense_shared_forward_saving(t->context, L, x, weight, bias, y, saved,
+                                         (enum sl_activation)d[4]);
 }
 
 static enum sl_status dense_backward_data(struct trial *t, const int64_t *d) {
@@ -81,6 +91,8 @@ static enum sl_status bias_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {5, 1, 2, 0, SL_ACTIVATION_RELU})                                              \
   CASE(__VA_ARGS__, {33, 17, 9, 1, SL_ACTIVATION_SIGMOID})                                         \
   CASE(__VA_ARGS__, {12, 20, 15, 1, SL_ACTIVATION_RELU, 4})                                        \
+  CASE(__VA_ARGS__, {9, 14, 21, 1, SL_ACTIVATION_GELU_TANH, 3, 1})                                 \
+  CASE(__VA_ARGS__, {1, 16, 24, 0, SL_ACTIVATION_SILU, 0, 1})                                      \
   CASE(__VA_ARGS__, {20, 13, 129, 1, SL_ACTIVATION_RELU})                                          \
   CASE(__VA_ARGS__, {3, 1100, 31, 0, SL_ACTIVATION_TANH})                                          \
   CASE(__VA_ARGS__, {1030, 40, 24, 1, SL_ACTIVATION_RELU})                                         \
@@ -359,21 +371,65 @@ static enum sl_status activation_backward(struct trial *t, const int64_t *d) {
 }
 
 static enum sl_status activation_backward_inplace(struct trial *t, const int64_t *d) {
-  struct sl__tensor *y = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *saved = given(t, t->type, SL_SHAPE(d[0]));
   struct sl__tensor *dy = changed(t, t->type, SL_SHAPE(d[0]), -1, 1, roundings(1));
   if (t->status != SL_OK) return t->status;
-  return sl__activation_backward_inplace(t->context, L, y, dy, (enum sl_activation)d[1]);
+  return sl__activation_backward_inplace(t->context, L, saved, dy, (enum sl_activation)d[1]);
 }
 
-#define SATURATING_SIZES(CASE, ...)                                                                \
+#define ACTIVATION_SIZES(CASE, ...)                                                                \
   CASE(__VA_ARGS__, {1, SL_ACTIVATION_NONE})                                                       \
   CASE(__VA_ARGS__, {15, SL_ACTIVATION_RELU})                                                      \
   CASE(__VA_ARGS__, {64, SL_ACTIVATION_TANH})                                                      \
   CASE(__VA_ARGS__, {1003, SL_ACTIVATION_SIGMOID})                                                 \
-  CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})
-#define ACTIVATION_SIZES(CASE, ...)                                                                \
-  SATURATING_SIZES(CASE, __VA_ARGS__)                                                              \
-  CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})
+  CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})                                                   \
+  CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})                                                     \
+  CASE(__VA_ARGS__, {260, SL_ACTIVATION_GELU_TANH})                                                \
+  CASE(__VA_ARGS__, {261, SL_ACTIVATION_SILU})
+
+/* ---- gated linear unit: rows, features ------------------------------------------------------ */
+
+static enum sl_status swiglu_forward(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x = given_in(t, t->type, SL_SHAPE(d[0], 2 * d[1]), -4, 4);
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1]), roundings(16));
+  if (t->status != SL_OK) return t->status;
+  return sl__swiglu_forward(t->context, L, x, y);
+}
+
+static enum sl_status swiglu_backward(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x = given_in(t, t->type, SL_SHAPE(d[0], 2 * d[1]), -4, 4);
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *dx = added(t, t->type, SL_SHAPE(d[0], 2 * d[1]), roundings(8));
+  if (t->status != SL_OK) return t->status;
+  return sl__swiglu_backward(t->context, L, x, dy, dx);
+}
+
+#define SWIGLU_SIZES(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1})                                                                        \
+  CASE(__VA_ARGS__, {7, 33})                                                                       \
+  CASE(__VA_ARGS__, {60, 128})
+
+/* ---- positions: N, T, features, first, length ----------------------------------------------- */
+
+static enum sl_status position_forward(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1], d[2]));
+  struct sl__tensor *table = given(t, t->type, SL_SHAPE(d[4] * d[2]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1], d[2]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__position_forward(t->context, L, x, table, y, d[3]);
+}
+
+static enum sl_status position_backward_weight(struct trial *t, const int64_t *d) {
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[1], d[2]));
+  struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE(d[4] * d[2]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__position_backward_weight(t->context, L, dy, grad, d[3]);
+}
+
+#define POSITION_SIZES(CASE, ...)                                                                  \
+  CASE(__VA_ARGS__, {1, 1, 1, 0, 1})                                                               \
+  CASE(__VA_ARGS__, {3, 5, 7, 2, 9})                                                               \
+  CASE(__VA_ARGS__, {9, 16, 64, 0, 16})
 
 /* ---- batch normalisation: N, C, plane, relu ------------------------------------------------- */
 
@@ -592,6 +648,65 @@ static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d)
   CASE(__VA_ARGS__, {4, 9, 3, 5, 30, 33})                                                          \
   CASE(__VA_ARGS__, {20, 35, 0, 35, 11, 20})                                                       \
   CASE(__VA_ARGS__, {2, 5, 2, 3, 1000, 300})
+
+/* ---- attention: rows, steps, heads, heads of keys, their size, turned values, position, dropout
+ */
+
+struct attention {
+  struct sl__attention options;
+  struct sl_shape x, y, lse, state;
+  struct sums sums;
+};
+
+static struct attention attention_of(const int64_t *d) {
+  const struct sl__dropout drop = {.rate = d[7] ? 0.25f : 0, .seed = 5, .stream = 3, .first = 2};
+  int64_t context = d[6] + d[1] + 1;
+  return (struct attention){.options = {.heads = (int)d[2],
+                                        .kv_heads = (int)d[3],
+                                        .rope_dims = (int)d[5],
+                                        .rope_base = 100,
+                                        .position = d[6],
+                                        .context = context,
+                                        .dropout = drop},
+                            .x = SL_SHAPE(d[0], d[1], (d[2] + 2 * d[3]) * d[4]),
+                            .y = SL_SHAPE(d[0], d[1], d[2] * d[4]),
+                            .lse = SL_SHAPE(d[0], d[1], d[2]),
+                            .state = SL_SHAPE(d[0], context, 2 * d[3] * d[4]),
+                            .sums = sums_of((double)(8 * (d[1] + d[6]) + d[4]) + 64, 8)};
+}
+
+/* With a state where a case has a position above 0. */
+static struct sl__tensor *attention_state(struct trial *t, const int64_t *d,
+                                          const struct attention *a) {
+  return d[6] ? changed(t, SL_F32, a->state, -1, 1, a->sums) : NULL;
+}
+
+static enum sl_status attention_forward(struct trial *t, const int64_t *d) {
+  const struct attention a = attention_of(d);
+  struct sl__tensor *x = given(t, t->type, a.x), *y = written(t, t->type, a.y, a.sums);
+  struct sl__tensor *lse = written(t, SL_F32, a.lse, a.sums);
+  struct sl__tensor *state = attention_state(t, d, &a);
+  if (t->status != SL_OK) return t->status;
+  return sl__attention_forward(t->context, L, x, y, lse, state, &a.options);
+}
+
+/* lse is such that the probabilities are about 1 at most. */
+static enum sl_status attention_backward(struct trial *t, const int64_t *d) {
+  const struct attention a = attention_of(d);
+  struct sl__tensor *x = given(t, t->type, a.x), *y = given(t, t->type, a.y);
+  struct sl__tensor *lse = given_in(t, SL_F32, a.lse, 2, 4), *dy = given(t, t->type, a.y);
+  struct sl__tensor *dx = added(t, t->type, a.x, a.sums), *state = attention_state(t, d, &a);
+  struct sl__tensor *dstate = attention_state(t, d, &a);
+  if (t->status != SL_OK) return t->status;
+  return sl__attention_backward(t->context, L, x, y, lse, dy, dx, state, dstate, &a.options);
+}
+
+#define ATTENTION_SIZES(CASE, ...)                                                                 \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 8})                                                               \
+  CASE(__VA_ARGS__, {2, 5, 4, 2, 20, 12, 0, 1})                                                    \
+  CASE(__VA_ARGS__, {1, 19, 2, 1, 64, 64})                                                         \
+  CASE(__VA_ARGS__, {2, 3, 2, 2, 12, 4, 18, 1})                                                    \
+  CASE(__VA_ARGS__, {1, 3, 1, 1, 160, 8, 2})
 
 /* ---- rows: rows of the table, width, terms; capacity -------------------------------------- */
 
@@ -1273,7 +1388,11 @@ static const struct gpu_case cases[] = {
     CASES(upsample2d_backward, UPSAMPLE_SIZES, GPU_HALVES)
     CASES(activation_forward, ACTIVATION_SIZES, GPU_HALVES)
     CASES(activation_backward, ACTIVATION_SIZES, GPU_HALVES)
-    CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
+    CASES(activation_backward_inplace, ACTIVATION_SIZES, GPU_HALVES)
+    CASES(swiglu_forward, SWIGLU_SIZES, GPU_HALVES)
+    CASES(swiglu_backward, SWIGLU_SIZES, GPU_HALVES)
+    CASES(position_forward, POSITION_SIZES, GPU_HALVES)
+    CASES(position_backward_weight, POSITION_SIZES, GPU_HALVES)
     CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES)
     CASES(batchnorm_inference, NORM_SIZES, GPU_HALVES)
     CASES(batchnorm_backward_sums, NORM_SIZES, GPU_HALVES)
@@ -1290,6 +1409,8 @@ static const struct gpu_case cases[] = {
     CASES(custom_backward_weight, CUSTOM_SIZES, GPU_F32)
     CASES(dropout_forward, DROPOUT_SIZES, GPU_HALVES)
     CASES(dropout_backward, DROPOUT_SIZES, GPU_HALVES)
+    CASES(attention_forward, ATTENTION_SIZES, GPU_HALVES)
+    CASES(attention_backward, ATTENTION_SIZES, GPU_HALVES)
     CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
     CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES)
     CASES(embedding_backward_rows, EMBEDDING_SIZES, GPU_HALVES)

@@ -51,14 +51,16 @@ static void assert_all(const float *values, int64_t count, float expected) {
 
 static struct sl_model *dense_model(enum sl_init init) {
   struct sl_model *model = new_model(SL_SHAPE(IN));
-  add_dense(model, "fc", OUT, init);
+  const struct sl_layer_options layer = {.init = init,
+                                         .deviation = init == SL_INIT_NORMAL ? 0.02f : 0};
+  OK(sl_dense(model, "fc", &(struct sl_dense_options){.layer = layer, .features = OUT}));
   OK(sl_model_build(model));
   return model;
 }
 
 static void each_kind_has_its_distribution(void **state) {
   (void)state;
-  for (enum sl_init init = SL_INIT_DEFAULT; init <= SL_INIT_ZERO; init++) {
+  for (enum sl_init init = SL_INIT_DEFAULT; init <= SL_INIT_NORMAL; init++) {
     struct sl_model *model = dense_model(init);
     float *weight = get_values(model, "fc.weight"), *bias = get_values(model, "fc.bias");
     switch (init) {
@@ -67,6 +69,7 @@ static void each_kind_has_its_distribution(void **state) {
       case SL_INIT_HE: assert_normal(weight, IN * OUT, sqrt(2.0 / IN)); break;
       case SL_INIT_UNIFORM: assert_uniform(weight, IN * OUT, 0.07); break;
       case SL_INIT_ZERO: assert_all(weight, IN * OUT, 0); break;
+      case SL_INIT_NORMAL: assert_normal(weight, IN * OUT, 0.02); break;
     }
     if (init == SL_INIT_DEFAULT) { /* the bias is drawn too, from the weight's fan_in */
       struct moments m = moments_of(bias, OUT);
@@ -79,6 +82,38 @@ static void each_kind_has_its_distribution(void **state) {
     free(bias);
     sl_model_free(model);
   }
+}
+
+/* Weights of a normalisation stay 1; an embedding takes the deviation, too. */
+static void a_deviation_is_the_layers_own(void **state) {
+  (void)state;
+  struct sl_model *model = new_model(SL_SHAPE(7));
+  const struct sl_layer_options small = {.init = SL_INIT_NORMAL, .deviation = 0.25f};
+  OK(sl_embedding(
+      model, "words",
+      &(struct sl_embedding_options){.layer = small, .vocabulary = 1000, .features = 100}));
+  OK(sl_layernorm(model, "ln", &(struct sl_layernorm_options){.layer = small}));
+  OK(sl_model_build(model));
+  float *words = get_values(model, "words.weight"), *ln = get_values(model, "ln.weight");
+  assert_normal(words, 100000, 0.25);
+  assert_all(ln, 100, 1);
+  free(words), free(ln);
+  sl_model_free(model);
+}
+
+static void a_deviation_is_checked(void **state) {
+  (void)state;
+  static const struct sl_layer_options bad[] = {{.init = SL_INIT_NORMAL},
+                                                {.init = SL_INIT_NORMAL, .deviation = -0.1f},
+                                                {.init = SL_INIT_NORMAL, .deviation = NAN},
+                                                {.init = SL_INIT_NORMAL, .deviation = INFINITY},
+                                                {.init = SL_INIT_HE, .deviation = 0.1f},
+                                                {.deviation = 0.1f}};
+  struct sl_model *model = new_model(SL_SHAPE(7));
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    FAILS(sl_dense(model, "fc", &(struct sl_dense_options){.layer = bad[i], .features = 2}),
+          SL_BAD_ARGUMENT, "layer fc (dense): deviation is");
+  sl_model_free(model);
 }
 
 static void a_convolution_counts_its_window(void **state) {
@@ -181,13 +216,16 @@ static void first_values_are_known(void **state) {
 static void an_unknown_kind_is_refused(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(4));
-  add_dense(model, "fc", 3, (enum sl_init)99);
-  FAILS(sl_model_build(model), SL_BAD_ARGUMENT, "99");
+  const struct sl_layer_options layer = {.init = (enum sl_init)99};
+  FAILS(sl_dense(model, "fc", &(struct sl_dense_options){.layer = layer, .features = 3}),
+        SL_BAD_ARGUMENT, "99");
   sl_model_free(model);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(each_kind_has_its_distribution),
+                                     cmocka_unit_test(a_deviation_is_the_layers_own),
+                                     cmocka_unit_test(a_deviation_is_checked),
                                      cmocka_unit_test(a_convolution_counts_its_window),
                                      cmocka_unit_test(an_embedding_is_standard_normal),
                                      cmocka_unit_test(a_normalisation_begins_as_identity),

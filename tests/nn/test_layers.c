@@ -51,9 +51,9 @@ static void shapes_that_do_not_fit_are_refused(void **state) {
 
 static void activations_are_parsed(void **state) {
   (void)state;
-  const char *const names[] = {"none", "relu", "tanh", "sigmoid", "gelu"};
+  const char *const names[] = {"none", "relu", "tanh", "sigmoid", "gelu", "gelu_tanh", "silu"};
   enum sl_activation activation;
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 7; i++) {
     OK(sl_activation_parse(names[i], &activation));
     assert_int_equal(activation, i);
   }
@@ -322,6 +322,9 @@ static double activation_value(enum sl_activation activation, double x) {
     case SL_ACTIVATION_TANH: return tanh(x);
     case SL_ACTIVATION_SIGMOID: return 1 / (1 + exp(-x));
     case SL_ACTIVATION_GELU: return x * 0.5 * (1 + erf(x / sqrt(2.0)));
+    case SL_ACTIVATION_GELU_TANH:
+      return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case SL_ACTIVATION_SILU: return x / (1 + exp(-x));
     default: return x;
   }
 }
@@ -329,7 +332,7 @@ static double activation_value(enum sl_activation activation, double x) {
 /* Each kind asks the pass for what its derivative needs: its output, or (gelu) its input. */
 static void activations_match_differences(void **state) {
   (void)state;
-  for (enum sl_activation a = SL_ACTIVATION_RELU; a <= SL_ACTIVATION_GELU; a++) {
+  for (enum sl_activation a = SL_ACTIVATION_RELU; a <= SL_ACTIVATION_SILU; a++) {
     struct sl_model *m = new_model(SL_SHAPE(COUNT));
     OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = a}));
     const struct sl__layer *act = built(m);

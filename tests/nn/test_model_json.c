@@ -45,7 +45,9 @@ static struct sl_model *images(void) {
   OK(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.global = true}));
   OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
   OK(sl_dense(m, "fc",
-              &(struct sl_dense_options){.features = 5, .activation = SL_ACTIVATION_TANH}));
+              &(struct sl_dense_options){.features = 5,
+                                         .activation = SL_ACTIVATION_TANH,
+                                         .layer = {.init = SL_INIT_NORMAL, .deviation = 0.02f}}));
   return m;
 }
 
@@ -90,6 +92,22 @@ static struct sl_model *joined(void) {
   return m;
 }
 
+/* Attention of all its options. */
+static struct sl_model *attentive(void) {
+  struct sl_model *m = new_model(SL_SHAPE(5, 24));
+  OK(sl_attention(m, "heads", &(struct sl_attention_options){.heads = 2}));
+  OK(sl_dense(m, "qkv", &(struct sl_dense_options){.features = 48, .positions = true}));
+  OK(sl_attention(m, "groups",
+                  &(struct sl_attention_options){.heads = 4,
+                                                 .kv_heads = 2,
+                                                 .rope_base = 10000,
+                                                 .rope_dims = 4,
+                                                 .dropout = 0.1f,
+                                                 .context = 9}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
 /* Normalisations of each sample. */
 static struct sl_model *normed(void) {
   struct sl_model *m = new_model(SL_SHAPE(6, 4, 5));
@@ -104,6 +122,18 @@ static struct sl_model *normed(void) {
   OK(sl_layernorm(m, "plain_rms",
                   &(struct sl_layernorm_options){.axes = 2, .plain = true, .rms = true}));
   OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
+/* Parts of transformers. */
+static struct sl_model *blocks(void) {
+  struct sl_model *m = new_model(SL_SHAPE(5, 6));
+  OK(sl_position(m, "wpe", &(struct sl_position_options){.length = 9}));
+  OK(sl_position(m, "again", &(struct sl_position_options){0}));
+  OK(sl_dense(m, "fc",
+              &(struct sl_dense_options){
+                  .features = 8, .positions = true, .activation = SL_ACTIVATION_GELU_TANH}));
+  OK(sl_swiglu(m, "gate", NULL));
   return m;
 }
 
@@ -189,6 +219,8 @@ static void what_is_written_reads_back(void **state) {
   check_round_trip(words());
   check_round_trip(joined());
   check_round_trip(normed());
+  check_round_trip(attentive());
+  check_round_trip(blocks());
   check_round_trip(grown());
   check_round_trip(convolved());
   check_round_trip(rows());

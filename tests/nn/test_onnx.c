@@ -87,6 +87,8 @@ static struct sl_model *images(void) {
                   &(struct sl_pool2d_options){.kernel_h = 2, .stride_h = 1, .pad_w = 1}));
   OK(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.kernel_h = 3, .pad_h = 1}));
   OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  OK(sl_activate(m, "t", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU_TANH}));
+  OK(sl_activate(m, "silu", &(struct sl_activation_options){.activation = SL_ACTIVATION_SILU}));
   OK(sl_avgpool2d(m, "pool3", &(struct sl_pool2d_options){.global = true}));
   OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
   OK(sl_dense(m, "fc1",
@@ -168,6 +170,27 @@ static struct sl_model *normed(void) {
   OK(sl_layernorm(m, "plain_rms",
                   &(struct sl_layernorm_options){.axes = 2, .plain = true, .rms = true}));
   OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
+/* Parts of transformers: activations that several nodes make, fused and alone. */
+static struct sl_model *blocks(void) {
+  struct sl_model *m = new_model(SL_SHAPE(5, 6));
+#define DENSE(name, size, along, act)                                                              \
+  OK(sl_dense(m, name,                                                                             \
+              &(struct sl_dense_options){                                                          \
+                  .features = size, .positions = along, .activation = SL_ACTIVATION_##act}))
+  OK(sl_position(m, "wpe", &(struct sl_position_options){.length = 9}));
+  DENSE("fc1", 8, true, GELU_TANH);
+  OK(sl_swiglu(m, "gate", NULL));
+  OK(sl_position(m, "again", &(struct sl_position_options){0}));
+  DENSE("fc2", 4, true, GELU);
+  DENSE("fc3", 4, true, NONE); /* layers of their own, however alike to fused ones */
+  OK(sl_activate(m, "s", &(struct sl_activation_options){.activation = SL_ACTIVATION_SIGMOID}));
+  OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = "fc3,s"}));
+  OK(sl_multiply(m, "square", &(struct sl_multiply_options){.layer.inputs = "product,product"}));
+  DENSE("fc4", 3, false, SILU);
+#undef DENSE
   return m;
 }
 
@@ -285,9 +308,9 @@ static struct sl_model *fields(void) {
   return m;
 }
 
-static struct sl_model *(*const models[])(void) = {fields,    images,    flat,   words,
-                                                   positions, tied,      joined, normed,
-                                                   grown,     convolved, rows,   directions};
+static struct sl_model *(*const models[])(void) = {fields, images,     flat,   words, positions,
+                                                   tied,   joined,     normed, grown, convolved,
+                                                   rows,   directions, blocks};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* ---- answers ---- */

@@ -134,6 +134,10 @@ static void test_legal_in_plans(void **state) {
   struct sl_trainer_options options = {.replicas = 1};
   add_dense(open_model, "fc1", CLASSES, SL_INIT_DEFAULT);
   OK(sl_freeze(open_model, NULL));
+  struct sl_model *pair;
+  OK(sl_model_new(context, &SL_SHAPE(4), &pair));
+  OK(sl_swiglu(pair, "gate", NULL));
+  sl_model_free(pair);
   OK(sl_group_rate(open_model, NULL));
   OK(sl_group_decay(open_model, NULL));
   OK(sl_place_auto(open_model, &optimizer, NULL, 8, NULL, NULL));

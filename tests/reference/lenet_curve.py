@@ -36,7 +36,8 @@ parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--momentum", type=float, default=0)
 parser.add_argument("--weight-decay", type=float, default=0)
 parser.add_argument("--clip", type=float, default=0)
-parser.add_argument("--activation", choices=["tanh", "relu", "sigmoid", "gelu"], default="tanh")
+parser.add_argument("--activation", default="tanh",
+                    choices=["tanh", "relu", "sigmoid", "gelu", "gelu_tanh", "silu"])
 parser.add_argument("--tolerance", type=float, default=1e-3)
 parser.add_argument("--threads", type=int, default=2)
 options = parser.parse_args()
@@ -48,7 +49,9 @@ class LeNet(nn.Module):
         self.conv1, self.conv2 = nn.Conv2d(1, 20, 5), nn.Conv2d(20, 50, 5)
         self.fc1, self.fc2 = nn.Linear(800, 500), nn.Linear(500, 10)
         self.activation = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid,
-                           "gelu": nn.functional.gelu}[activation]
+                           "gelu": nn.functional.gelu,
+                           "gelu_tanh": nn.GELU(approximate="tanh"),
+                           "silu": nn.functional.silu}[activation]
 
     def forward(self, x):
         x = nn.functional.max_pool2d(self.activation(self.conv1(x)), 2)
