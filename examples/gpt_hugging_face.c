@@ -331,6 +331,9 @@ static json_t *config_json(const char *like, const struct gpt_options *options) 
   json_t *own = options->style == GPT_STYLE_GPT2 ? gpt2_json(options) : llama_json(options);
   if (!config) config = json_object();
   const char *type = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
+  /* GPT-2's numbers of special tokens would be taken for this vocabulary's */
+  if (!like) json_object_set_new(own, "bos_token_id", json_null());
+  if (!like) json_object_set_new(own, "eos_token_id", json_null());
   bool whole = own && json_object_update(config, own) == 0 &&
                json_object_set_new(config, type, json_string("float32")) == 0;
   json_decref(own);

@@ -8,9 +8,9 @@ struct builder {
   struct sl_model *model;
   const struct gpt_options *o;
   enum sl_init init;
-  char group[16];            /* of a block's layers, "h3"; empty outside of blocks */
-  char name[32], inputs[80]; /* of the layer */
-  char stream[32];           /* the layer whose output is the residual stream */
+  char group[24];             /* of a block's layers, "h3"; empty outside of blocks */
+  char name[48], inputs[128]; /* of the layer */
+  char stream[48];            /* the layer whose output is the residual stream */
   enum sl_status status;
 };
 
