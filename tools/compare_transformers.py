@@ -48,9 +48,11 @@ def random_model(config, dtype, noise):
     return model.to(dtype)
 
 
-def logits_of(model, tokens):
+def logits_of(folder, tokens):
+    """In f32. A model that was converted to BF16 would have rotary angles of BF16, too."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
-        return model.float()(torch.tensor(tokens[None].astype("int64"))).logits[0].numpy()
+        return model(torch.tensor(tokens[None].astype("int64"))).logits[0].numpy()
 
 
 def difference(one, other):
@@ -61,8 +63,7 @@ def compare(program, work, config, dtype, options, noise):
     """The differences of the program's logits from the model's, and of the saved model's from the
     program's, as parts of the greatest one; number of files of the model."""
     source, saved = os.path.join(work, "source"), os.path.join(work, "saved/")
-    model = random_model(config, dtype, noise)
-    model.save_pretrained(source, **options)
+    random_model(config, dtype, noise).save_pretrained(source, **options)
     files = sum(name.endswith(".safetensors") for name in os.listdir(source))
     length = min(getattr(config, "n_positions", 64), 64)
     tokens = numpy.random.default_rng(1).integers(config.vocab_size, size=length).astype("int32")
@@ -70,9 +71,8 @@ def compare(program, work, config, dtype, options, noise):
     subprocess.run([program, source, os.path.join(work, "tokens"), os.path.join(work, "logits"),
                     saved], check=True)
     ours = numpy.fromfile(os.path.join(work, "logits"), "float32").reshape(length, -1)
-    again = AutoModelForCausalLM.from_pretrained(saved).eval()
-    return difference(logits_of(model, tokens), ours), difference(ours, logits_of(again, tokens)), \
-        files
+    return difference(logits_of(source, tokens), ours), \
+        difference(ours, logits_of(saved, tokens)), files
 
 
 def main():
@@ -81,6 +81,7 @@ def main():
     parser.add_argument("--large", action="store_true", help="a model of GPT-2's size instead")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     torch.manual_seed(1)
     torch.set_num_threads(2)
     failed = False
