@@ -19,13 +19,13 @@ for style in "gpt2" "llama --kv-heads 1"; do
   verdict $? "${style%% *}: a folder is saved"
   check "it has the model's configuration" \
     grep -q "\"model_type\": \"${style%% *}\"" "$work/${style%% *}/config.json"
-  run "$gpt" --load "$work/${style%% *}/" --sample 20 --temperature 0
+  run "$gpt" --load "$work/${style%% *}/" --sample 10 --temperature 0
   verdict $? "text from the folder"
   cp "$work/out" "$work/text"
   # shellcheck disable=SC2086
   run "$gpt" $tiny --style $style --steps 3 --save "$work/own.safetensors" &&
     run "$gpt" --style $style --layers 2 --heads 2 --width 16 --context 12 \
-      --load "$work/own.safetensors" --sample 20 --temperature 0
+      --load "$work/own.safetensors" --sample 10 --temperature 0
   check "it is that of the weights in a file" cmp -s "$work/out" "$work/text"
 done
 run "$gpt" --data grammar --batch 4 --quiet --load "$work/gpt2" --steps 2 --save "$work/next/"
