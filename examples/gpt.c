@@ -2,30 +2,81 @@
  * tokens, in an order of their own in each epoch; each token's answer is the token behind it. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "examples/gpt_hugging_face.h"
 #include "examples/gpt_model.h"
 #include "tools/train/language.h"
+
+enum { MOST_USUAL_CONTEXT = 1024 }; /* tokens of a sample, where a folder's model allows more */
 
 struct gpt {
   struct language language;
   enum gpt_style style;
   int64_t layers, heads, kv_heads, width, ffn, context, chunk;
   double dropout;
+  /* of --load FOLDER/ of Hugging Face; NULL: none. What its config.json says. */
+  const char *folder;
+  struct gpt_options loaded;
 };
+
+/* Positions of GPT-2's table; Llama's are computed, and its samples may be as short as one likes.
+ */
+static int64_t positions(const struct gpt *gpt) {
+  return gpt->folder && gpt->style == GPT_STYLE_GPT2 ? gpt->loaded.context : gpt->context;
+}
+
+static int64_t words(const struct gpt *gpt) {
+  return gpt->folder ? gpt->loaded.vocabulary : sl_vocabulary_size(gpt->language.vocabulary);
+}
+
+/* The options of the command line, and what a loaded config.json says beyond them. */
+static struct gpt_options model_options(const struct gpt *gpt) {
+  struct gpt_options options = gpt->loaded;
+  options.style = gpt->style;
+  options.layers = gpt->layers;
+  options.heads = gpt->heads;
+  options.kv_heads = gpt->kv_heads;
+  options.width = gpt->width;
+  options.ffn = gpt->ffn;
+  options.context = positions(gpt);
+  options.vocabulary = words(gpt);
+  options.dropout = (float)gpt->dropout;
+  return options;
+}
 
 static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
                             enum sl_init init, const void *input) {
-  const struct gpt *gpt = input;
-  const struct gpt_options options = {.style = gpt->style,
-                                      .layers = gpt->layers,
-                                      .heads = gpt->heads,
-                                      .kv_heads = gpt->kv_heads,
-                                      .width = gpt->width,
-                                      .ffn = gpt->ffn,
-                                      .context = gpt->context,
-                                      .vocabulary = data->classes,
-                                      .dropout = (float)gpt->dropout};
+  const struct gpt_options options = model_options(input);
+  (void)data;
   return gpt_build(model, &options, init);
+}
+
+static enum sl_status load(struct sl_model *model, const char *path, const void *input) {
+  const struct gpt_options options = model_options(input);
+  return path_names_folder(path) ? gpt_load_folder(model, path, &options)
+                                 : sl_model_load(model, path);
+}
+
+static enum sl_status write_model(struct sl_model *model, const char *path, const void *input) {
+  const struct gpt *gpt = input;
+  struct gpt_options options = model_options(gpt);
+  if (!path_names_folder(path)) return sl_model_save(model, path);
+  if (gpt->folder) options.context = gpt->loaded.context;
+  return gpt_save_folder(model, path, gpt->folder, &options);
+}
+
+static void fail(const char *problem) {
+  fprintf(stderr, "gpt: %s\n", problem);
+  exit(EXIT_USAGE);
+}
+
+/* Tokens without an embedding end the program here; embeddings without a token do not matter. */
+static void check_vocabulary(const struct gpt *gpt) {
+  int64_t size = sl_vocabulary_size(gpt->language.vocabulary);
+  if (gpt->folder && size > gpt->loaded.vocabulary)
+    fail(option_problem("%s: has embeddings of %lld tokens, the vocabulary has %lld", gpt->folder,
+                        (long long)gpt->loaded.vocabulary, (long long)size));
 }
 
 static enum sl_status make_set(const void *input, const struct text_part *part,
@@ -33,13 +84,58 @@ static enum sl_status make_set(const void *input, const struct text_part *part,
                                struct sl_dataset **set) {
   const struct gpt *gpt = input;
   (void)like;
-  return sl_tokens_new(part->name, tokens, count, gpt->context,
-                       (int)sl_vocabulary_size(gpt->language.vocabulary), set);
+  check_vocabulary(gpt);
+  return sl_tokens_new(part->name, tokens, count, gpt->context, (int)words(gpt), set);
+}
+
+static const char *given(const struct cli *cli, const char *name);
+static const char *check(void *input);
+
+/* The model's size is the folder's; --context may be shorter than its positions. */
+static void take_folder(const struct cli *cli, struct gpt *gpt) {
+  const struct gpt_options *o = &gpt->loaded;
+  const char *problem = gpt_read_config(cli->load, &gpt->loaded);
+  if (problem) fail(problem);
+  const struct {
+    const char *name;
+    int64_t *value, said;
+  } sizes[] = {{"layers", &gpt->layers, o->layers},
+               {"heads", &gpt->heads, o->heads},
+               {"kv-heads", &gpt->kv_heads, o->kv_heads},
+               {"width", &gpt->width, o->width},
+               {"ffn", &gpt->ffn, o->ffn}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    if (given(cli, sizes[i].name) && *sizes[i].value != sizes[i].said)
+      fail(option_problem("--%s %lld: the model in %s has %lld; leave the option out",
+                          sizes[i].name, (long long)*sizes[i].value, cli->load,
+                          (long long)sizes[i].said));
+    *sizes[i].value = sizes[i].said;
+  }
+  if (given(cli, "style") && gpt->style != o->style)
+    fail(option_problem("--style: the model in %s is of the other style; leave the option out",
+                        cli->load));
+  if (given(cli, "context") && gpt->context > o->context)
+    fail(option_problem("--context %lld: the model in %s has %lld positions",
+                        (long long)gpt->context, cli->load, (long long)o->context));
+  if (!given(cli, "context"))
+    gpt->context = o->context < MOST_USUAL_CONTEXT ? o->context : MOST_USUAL_CONTEXT;
+  gpt->style = o->style;
+  gpt->folder = cli->load;
+  if ((problem = check(gpt))) fail(problem);
 }
 
 static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train,
                                 struct sl_dataset **test) {
   struct gpt *gpt = input;
+  const char *const saved[] = {cli->save, cli->best};
+  if (cli->load && path_names_folder(cli->load)) take_folder(cli, gpt);
+  for (int i = 0; i < 2; i++)
+    if (saved[i] && path_names_folder(saved[i]) && gpt->style == GPT_STYLE_GPT2 && gpt->kv_heads &&
+        gpt->kv_heads != gpt->heads)
+      fail(option_problem(
+          "--kv-heads %lld: a folder's GPT-2 has as many as --heads; save a file, or "
+          "take --style llama",
+          (long long)gpt->kv_heads));
   return language_open_data(cli, &gpt->language, make_set, gpt, train, test);
 }
 
@@ -49,6 +145,7 @@ static enum sl_status save(const char *weights, const void *input) {
 
 static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
   struct gpt *gpt = input;
+  if (path_names_folder(cli->load)) take_folder(cli, gpt);
   return language_sample(context, cli, &gpt->language, build, gpt, gpt->context);
 }
 
@@ -102,19 +199,29 @@ static const struct option_row rows[] = {
      .least = 0, .most = 0.99},
     LANGUAGE_SAMPLE_ROWS(struct gpt, language)};
 
+/* The option's text; NULL: not given. */
+static const char *given(const struct cli *cli, const char *name) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (!strcmp(rows[i].name, name)) return cli->own_given[i];
+  return NULL;
+}
+
 int main(int argc, char **argv) {
   struct gpt gpt = {
       .language = LANGUAGE_DEFAULTS("gpt"), .layers = 4, .heads = 4, .width = 128, .context = 64};
   gpt.language.level = SL_TEXT_CHAR;
+  gpt.language.load = load;
   const struct program program = {
       .cli = {.about = "Train a transformer, as GPT-2 or Llama, on a text file.",
               .description =
                   "Samples are windows of --context tokens. Nine tenths of the file are for "
                   "training, the next twentieth for validation. A block's layers are a group: "
                   "--placement 'h0-1=cpu:0;h2-3=cpu:1' places blocks.",
-              .examples = "  gpt --data text.txt --steps 2000 --save gpt.safetensors\n"
-                          "  gpt --data text.txt --style llama --kv-heads 2 --math bf16\n"
-                          "  gpt --load gpt.safetensors --sample 300 --temperature 0.8\n",
+              .examples =
+                  "  gpt --data text.txt --steps 2000 --save gpt.safetensors\n"
+                  "  gpt --data text.txt --style llama --kv-heads 2 --math bf16\n"
+                  "  gpt --load gpt.safetensors --sample 300 --temperature 0.8\n"
+                  "  gpt --load gpt2/ --save tuned/ --steps 100  (Hugging Face's folders)\n",
               .rows = rows,
               .row_count = sizeof rows / sizeof *rows,
               .input = &gpt,
@@ -132,6 +239,8 @@ int main(int argc, char **argv) {
       .windows = true,
       .build = build,
       .open_data = open_data,
+      .load = load,
+      .write = write_model,
       .save = save,
       .tell = tell,
       .unit = unit,

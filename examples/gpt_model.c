@@ -73,15 +73,19 @@ static void attention(struct builder *b) {
   if (b->status == SL_OK) b->status = sl_attention(b->model, b->name, &options);
 }
 
+int64_t gpt_inner_width(const struct gpt_options *o) {
+  if (o->ffn) return o->ffn;
+  return o->style == GPT_STYLE_LLAMA ? (o->width * 8 / 3 + 31) / 32 * 32 : 4 * o->width;
+}
+
 /* Layer i. The last product of each residual branch begins smaller, by the square root of the
  * number of branches, so that their sum begins at the same size whatever the depth (GPT-2). */
 static void block(struct builder *b, int64_t i) {
   const struct gpt_options *o = b->o;
   const double usual = 0.02, last = usual / sqrt(2.0 * (double)o->layers);
   const int64_t head = o->width / o->heads, kv_heads = o->kv_heads ? o->kv_heads : o->heads;
+  const int64_t ffn = gpt_inner_width(o);
   const bool drops = o->dropout > 0;
-  int64_t ffn = is_llama(b) ? (o->width * 8 / 3 + 31) / 32 * 32 : 4 * o->width;
-  if (o->ffn) ffn = o->ffn;
   snprintf(b->group, sizeof b->group, "h%lld", (long long)i);
   norm(b, "ln1");
   dense(b, "qkv", (o->heads + 2 * kv_heads) * head, SL_ACTIVATION_NONE, usual);

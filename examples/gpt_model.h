@@ -24,6 +24,9 @@ struct gpt_options {
   bool tied;       /* Llama: it does */
 };
 
+/* Of the feed-forward part. */
+int64_t gpt_inner_width(const struct gpt_options *options);
+
 /* Appends the layers: samples of i32 [T] -> logits [T, vocabulary]. Block i's layers are the group
  * hI and have names hI.SUFFIX. init other than the default: of all weights, instead of GPT-2's
  * N(0, 0.02). */

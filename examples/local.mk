@@ -2,7 +2,8 @@
 trainers = examples/gpt examples/lenet examples/lstm_lm examples/mlp examples/resnet
 bin_PROGRAMS += $(trainers)
 trainer_libs = tools/libtrain.la tools/libcommon.la libstarling.la $(JANSSON_LIBS) -lm
-examples_gpt_SOURCES = examples/gpt.c examples/gpt_model.c examples/gpt_model.h
+examples_gpt_SOURCES = examples/gpt.c examples/gpt_model.c examples/gpt_model.h \
+	examples/gpt_hugging_face.c examples/gpt_hugging_face.h
 examples_gpt_LDADD = $(trainer_libs)
 examples_gpt_LDFLAGS = $(installed_ldflags)
 examples_lenet_LDADD = $(trainer_libs)

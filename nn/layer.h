@@ -3,6 +3,8 @@
 #ifndef SL_NN_LAYER_H
 #define SL_NN_LAYER_H
 
+#include <stdio.h>
+
 #include "codelets/codelets.h"
 #include "core/base/error.h"
 #include "core/runtime/tensor.h"
@@ -236,6 +238,11 @@ enum sl_status sl__weights_load(struct sl_model *model, const char *path);
 /* The tensors of the file that fit (weights_part.c); arguments as sl_model_load_part's. */
 enum sl_status sl__weights_load_part(struct sl_model *model, const char *path, const char *map,
                                      char **report);
+/* A row of a report on weights (weights_part.c). */
+void sl__report_row(FILE *out, const char *name, const struct sl_shape *shape, const char *what,
+                    const char *more);
+/* The number of the state dict's entry of that name, as sl_model_parameter counts; -1: none. */
+int sl__find_parameter(const struct sl_model *model, const char *name);
 /* Is it PyTorch's count of batches, which Starling does not need? */
 bool sl__is_batch_count(const char *name);
 /* PyTorch writes a shared weight under both layers' names. *found: `name` is such a second name in

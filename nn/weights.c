@@ -59,6 +59,13 @@ const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_sh
   return state.part->name;
 }
 
+int sl__find_parameter(const struct sl_model *model, const char *name) {
+  struct state state;
+  for (int i = 0; state_at(model, i, &state); i++)
+    if (!strcmp(state.part->name, name)) return i;
+  return -1;
+}
+
 /* ---- one tensor ---- */
 
 static enum sl_status find_built(struct sl_model *model, const char *name, struct state *state) {

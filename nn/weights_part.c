@@ -92,12 +92,6 @@ struct match {
   int64_t values; /* number of loaded ones */
 };
 
-static int find_parameter(const struct sl_model *model, const char *name) {
-  for (int i = 0, count = sl_model_parameter_count(model); i < count; i++)
-    if (!strcmp(sl_model_parameter(model, i, NULL), name)) return i;
-  return -1;
-}
-
 static enum sl_status load(struct match *m, const struct sl__safetensors_entry *entry, int to,
                            enum fate *fate) {
   struct sl_shape shape;
@@ -120,7 +114,7 @@ static enum sl_status match_all(struct match *m, struct map *map) {
     const struct sl__safetensors_entry *entry = sl__safetensors_at(m->file, i);
     char name[MOST_NAME];
     bool wanted = map_name(map, entry->name, name);
-    int to = wanted ? find_parameter(m->model, name) : -1;
+    int to = wanted ? sl__find_parameter(m->model, name) : -1;
     if (!wanted) m->fate[i] = LEFT_OUT;
     if (wanted && sl__is_batch_count(name)) m->fate[i] = NOT_NEEDED;
     if (to >= 0) SL__TRY(load(m, entry, to, &m->fate[i]));
@@ -143,7 +137,8 @@ static enum sl_status match_shared(struct match *m, struct map *map) {
       if (layer->tied_to < 0 || strcmp(own, name)) continue;
       m->fate[i] = NOT_NEEDED;
       const struct sl__param *part = &m->model->layers[layer->tied_to].params.part[0];
-      const struct sl__safetensors_entry *source = m->source[find_parameter(m->model, part->name)];
+      const struct sl__safetensors_entry *source =
+          m->source[sl__find_parameter(m->model, part->name)];
       bool both = source && sl_shape_equal(&source->shape, &part->shape) &&
                   sl_shape_equal(&entry->shape, &part->shape);
       if (both) SL__TRY(sl__check_shared(m->model, m->file, &m->copy, entry->name, name, &found));
@@ -166,8 +161,8 @@ static enum sl_status check_loaded(const struct match *m) {
 
 /* ---- the report ---- */
 
-static void print_row(FILE *out, const char *name, const struct sl_shape *shape, const char *what,
-                      const char *more) {
+void sl__report_row(FILE *out, const char *name, const struct sl_shape *shape, const char *what,
+                    const char *more) {
   char dims[96];
   fprintf(out, "%-32s %-18s %s%s\n", name, sl_shape_text(shape, dims, sizeof dims), what, more);
 }
@@ -178,14 +173,14 @@ static void print_parameter(FILE *out, const struct match *m, int i) {
   const char *name = sl_model_parameter(m->model, i, &shape);
   const struct sl__safetensors_entry *source = m->source[i];
   if (!source)
-    print_row(out, name, &shape, "only in the model", "");
+    sl__report_row(out, name, &shape, "only in the model", "");
   else if (!sl_shape_equal(&shape, &source->shape))
-    print_row(out, name, &shape,
-              "other shape in the file: ", sl_shape_text(&source->shape, dims, sizeof dims));
+    sl__report_row(out, name, &shape,
+                   "other shape in the file: ", sl_shape_text(&source->shape, dims, sizeof dims));
   else if (strcmp(name, source->name) != 0)
-    print_row(out, name, &shape, "loaded from ", source->name);
+    sl__report_row(out, name, &shape, "loaded from ", source->name);
   else
-    print_row(out, name, &shape, "loaded", "");
+    sl__report_row(out, name, &shape, "loaded", "");
 }
 
 static enum sl_status print_report(const struct match *m, char **report) {
@@ -203,7 +198,7 @@ static enum sl_status print_report(const struct match *m, char **report) {
   }
   for (size_t i = 0; out && i < sl__safetensors_count(m->file); i++) {
     const struct sl__safetensors_entry *entry = sl__safetensors_at(m->file, i);
-    if (m->fate[i] < FITS) print_row(out, entry->name, &entry->shape, texts[m->fate[i]], "");
+    if (m->fate[i] < FITS) sl__report_row(out, entry->name, &entry->shape, texts[m->fate[i]], "");
   }
   if (out)
     fprintf(out, "%d of the model's %d tensors loaded, %" PRId64 " of %" PRId64 " values\n",

@@ -40,6 +40,7 @@ tests_tools_predict_files_LDADD = libstarling.la $(PNG_LIBS) $(JANSSON_LIBS) -lm
 if SL_HAVE_CMOCKA
 check_PROGRAMS += $(test_programs) \
 	tests/examples/failing_lenet \
+	tests/examples/gpt_folder \
 	tests/parallel/exact_ranks \
 	tests/parallel/kvstore_ranks \
 	tests/parallel/metrics_ranks \
@@ -50,6 +51,9 @@ check_PROGRAMS += $(test_programs) \
 tests_examples_failing_lenet_SOURCES = examples/lenet.c tests/examples/failing.c
 tests_examples_failing_lenet_LDADD = \
 	tools/libtrain.la tools/libcommon.la libstarling_all.la $(JANSSON_LIBS) -lm
+tests_examples_gpt_folder_SOURCES = tests/examples/gpt_folder.c examples/gpt_model.c \
+	examples/gpt_hugging_face.c
+tests_examples_gpt_folder_LDADD = libstarling.la $(JANSSON_LIBS) -lm
 tests_fuzz_test_fuzz_corpus_SOURCES = tests/fuzz/test_fuzz_corpus.c $(fuzz_sources) $(fuzz_tools)
 tests_fuzz_test_fuzz_corpus_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
 tests_fuzz_test_fuzz_corpus_LDADD = tools/libtrain.la tools/libcommon.la $(TEST_LIBS) $(fuzz_libs)

@@ -22,9 +22,10 @@
 
 struct sl__safetensors {
   char *path;
-  json_t *header;      /* holds the names and types that entries point to */
-  uint8_t *owned;      /* the file's bytes, where they are ours */
-  const uint8_t *data; /* behind the header */
+  json_t *header;             /* holds the names and types that entries point to */
+  uint8_t *owned;             /* the file's bytes, where they are ours */
+  struct sl__mapping mapping; /* or where they are mapped */
+  const uint8_t *data;        /* behind the header */
   size_t data_size, count;
   struct sl__safetensors_entry *entries;
 };
@@ -229,8 +230,21 @@ enum sl_status sl__safetensors_open(const char *path, struct sl__safetensors **f
   return status;
 }
 
+enum sl_status sl__safetensors_map(const char *path, struct sl__safetensors **file) {
+  struct sl__mapping mapping = {0};
+  enum sl_status status = sl__file_map(path, &mapping);
+  if (status != SL_OK) return status;
+  status = sl__safetensors_parse(path, mapping.bytes, mapping.size, file);
+  if (status == SL_OK)
+    (*file)->mapping = mapping;
+  else
+    sl__file_unmap(&mapping);
+  return status;
+}
+
 void sl__safetensors_close(struct sl__safetensors *file) {
   if (!file) return;
+  sl__file_unmap(&file->mapping);
   json_decref(file->header);
   free(file->entries);
   free(file->owned);
@@ -310,6 +324,10 @@ enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const 
     return sl__fail(SL_BAD_SHAPE, "%s: tensor \"%s\" is %s, the model needs %s", file->path, name,
                     sl_shape_text(&entry->shape, has, sizeof has),
                     sl_shape_text(shape, wanted, sizeof wanted));
+  if (file->mapping.bytes) {
+    enum sl_status status = sl__file_map_check(file->path, &file->mapping);
+    if (status != SL_OK) return status;
+  }
   if (strcmp(entry->dtype, "F32") == 0)
     memcpy(values, entry->data, entry->bytes);
   else if (strcmp(entry->dtype, "F64") == 0)

@@ -13,7 +13,9 @@ enum sl_status sl__safetensors_open(const char *path, struct sl__safetensors **f
 /* The same from bytes that the caller keeps until the close; path is for messages. */
 enum sl_status sl__safetensors_parse(const char *path, const uint8_t *bytes, size_t size,
                                      struct sl__safetensors **file);
-void sl__safetensors_close(struct sl__safetensors *file);
+/* The file mapped instead of read: what is used is in memory, as long as there is room. */
+enum sl_status sl__safetensors_map(const char *path, struct sl__safetensors **file);
+void sl__safetensors_close(struct sl__safetensors *file); /* NULL is legal */
 
 struct sl__safetensors_entry {
   const char *name;

@@ -100,6 +100,9 @@ struct sl_fit_options {
   /** Weights (.safetensors) or whole model (.json, .onnx), as sl_model_save: after each epoch and
    * at the end; and after each evaluation that is the best so far. NULL: none. */
   const char *save, *best;
+  /** Writes them instead of sl_model_save, on rank 0: path is `save` or `best`, which may be
+   * folders then. A path that ends in '/' need not be there before. NULL: sl_model_save. */
+  enum sl_status (*write)(void *user, struct sl_model *model, const char *path);
 
   /** Folder of checkpoints, for this run alone: checkpoint-STEP.safetensors and manifest.json,
    * which doc/checkpoints.md describes. It is made if it is missing. A checkpoint that cannot be

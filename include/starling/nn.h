@@ -503,6 +503,43 @@ struct sl_load_part_options {
 SL_API enum sl_status sl_model_load_part(struct sl_model *model, const char *path,
                                          const struct sl_load_part_options *options, char **report);
 
+enum { SL_MOST_JOINED = 4 };
+
+/** A parameter as tensors of another program's file. */
+struct sl_weight_rule {
+  /** Of the model, as sl_model_parameter names it. The second name of a shared weight
+   * ("head.weight", where the layer shares another one's): the tensor may be missing, must have the
+   * weight's values, and is not written. NULL: tensors that are in the file for other programs. */
+  const char *parameter;
+  /** The tensor's name in the file, or up to SL_MOST_JOINED names, separated by commas, of tensors
+   * that follow each other along the parameter's first axis. A beginning in brackets may be missing
+   * in a file, and is written: "[transformer.]wte.weight". Where parameter is NULL, a '*' at the
+   * beginning stands for any text: "*.attn.bias". */
+  const char *tensors;
+  /** Of the joined tensors along that axis; all 0: equal ones. */
+  int64_t sizes[SL_MOST_JOINED];
+  /** Each tensor is [inputs, outputs], where the parameter is [outputs, inputs]. */
+  bool transposed;
+};
+
+/** Load all parameters from tensors that another program wrote, by one rule for each parameter.
+ * path: a safetensors file, or a folder with model.safetensors, or with the files that its
+ * model.safetensors.index.json lists. F32, F16, BF16 and F64 are read. The files are mapped, and
+ * parameters converted one layer at a time. *report (or NULL) is a table of what was loaded; free
+ * it with free(). All is checked before anything changes.
+ * \return SL_BAD_FILE for a damaged file or index, a tensor that is missing, or that no rule names;
+ * SL_BAD_SHAPE names the tensor and both shapes; SL_BAD_ARGUMENT for a parameter without a rule or
+ * with two, or a rule that does not fit the model; SL_NOT_FINITE; SL_IO. */
+SL_API enum sl_status sl_model_load_tensors(struct sl_model *model, const char *path,
+                                            const struct sl_weight_rule *rules, int count,
+                                            char **report);
+
+/** The reverse: write one safetensors file of F32 tensors. path: of the file; or of a folder, which
+ * is made if it is missing, for its model.safetensors. \return as sl_model_save, and
+ * SL_BAD_ARGUMENT as above. */
+SL_API enum sl_status sl_model_save_tensors(struct sl_model *model, const char *path,
+                                            const struct sl_weight_rule *rules, int count);
+
 /** A saved model is two files: its architecture, "lenet.json" (doc/models.md), and the weights
  * beside it, "lenet.safetensors". sl_model_save writes both if path ends in ".json", each aside
  * and renamed, the weights first; sl_model_load takes the weights alone from such a pair.

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/base/tensor_files.h"
 #include "parallel/fit/describe.h"
 #include "parallel/fit/fit.h"
 
@@ -84,12 +86,19 @@ static enum sl_status check_file(const char *path, bool replace) {
   return error ? sl__fit_fail_file(path, error) : SL_OK;
 }
 
+/* With a function of its own, the program may write a folder. */
+static enum sl_status check_weights(const struct sl_fit_options *o, const char *path) {
+  if (!path || !o->write || !sl__names_folder(path)) return check_file(path, true);
+  if (access(path, F_OK) != 0 || access(path, W_OK) == 0) return SL_OK;
+  return sl__fit_fail_file(path, errno);
+}
+
 enum sl_status sl__fit_check_outputs(const struct sl_fit_options *o, int rank) {
   char *log = o->log ? sl__fit_own_path(o->log, rank) : NULL;
   if (o->log && !log) return SL_NO_MEMORY;
   enum sl_status status = check_file(log, false);
-  if (status == SL_OK && !rank) status = check_file(o->save, true);
-  if (status == SL_OK && !rank) status = check_file(o->best, true);
+  if (status == SL_OK && !rank) status = check_weights(o, o->save);
+  if (status == SL_OK && !rank) status = check_weights(o, o->best);
   free(log);
   return status;
 }

@@ -15,9 +15,16 @@ static enum sl_status swap_average(const struct sl__fit *fit) {
   return status;
 }
 
+static enum sl_status write_model(const struct sl__fit *fit, const char *path) {
+  const struct sl_fit_options *o = &fit->options;
+  if (!o->write) return sl_model_save(fit->trainer->model, path);
+  sl__fit_callback_begin();
+  return sl__fit_callback_end("write", o->write(o->user, fit->trainer->model, path));
+}
+
 static enum sl_status write_weights(const struct sl__fit *fit, const char *path) {
   const struct sl_fit_options *o = &fit->options;
-  enum sl_status status = sl_model_save(fit->trainer->model, path);
+  enum sl_status status = write_model(fit, path);
   if (status != SL_OK || !o->on_save) return status;
   sl__fit_callback_begin();
   return sl__fit_callback_end("on_save", o->on_save(o->user, path));

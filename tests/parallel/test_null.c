@@ -11,6 +11,7 @@ static const float *const arrays[] = {values};
 static int32_t tokens[16], *integers = tokens;
 static uint8_t bytes[16];
 static const struct sl_dataset_options set_options = {.name = "x"};
+static const struct sl_weight_rule rules[] = {{"fc.weight", "x"}};
 static enum sl_status fill_nothing(struct sl_fill *rows) {
   (void)rows;
   return SL_OK;

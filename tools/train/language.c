@@ -94,7 +94,8 @@ enum sl_status language_sample(struct sl_context *context, const struct cli *cli
   if (status == SL_OK) status = build(model, &data, cli->init, input);
   if (status == SL_OK && cli->placement) status = sl_place(model, cli->placement);
   if (status == SL_OK && cli->placement_file) status = sl_place_file(model, cli->placement_file);
-  if (status == SL_OK) status = sl_model_load(model, cli->load);
+  if (status == SL_OK)
+    status = lm->load ? lm->load(model, cli->load, input) : sl_model_load(model, cli->load);
   if (status == SL_OK) status = encode_prompt(lm, &prompt, &prompt_count);
   const struct sl_generate_options how = {.seed = cli->seed,
                                           .temperature = (float)lm->temperature,

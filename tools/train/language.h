@@ -18,6 +18,8 @@ struct language {
   const char *prompt;
   double temperature;
   struct sl_vocabulary *vocabulary;
+  /* NULL: sl_model_load; else reads the weights of --load, as of struct program */
+  enum sl_status (*load)(struct sl_model *model, const char *path, const void *input);
   double entropy; /* of the generator, nats a word; 0: the text is a file */
 };
 

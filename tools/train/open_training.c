@@ -45,12 +45,18 @@ static enum sl_status load_part(struct session *session) {
   return status;
 }
 
+static enum sl_status load(struct session *session) {
+  const struct program *program = session->program;
+  if (program->load) return program->load(session->model, session->cli.load, program->cli.input);
+  return sl_model_load(session->model, session->cli.load);
+}
+
 /* Weights and settings of the layers. */
 static enum sl_status set_layers(struct session *session) {
   const struct cli *cli = &session->cli;
   struct sl_model *model = session->model;
   enum sl_status status = SL_OK;
-  if (cli->load) status = sl_model_load(model, cli->load);
+  if (cli->load) status = load(session);
   if (cli->load_part) status = load_part(session);
   if (status == SL_OK) status = sl_freeze(model, cli->freeze);
   if (status == SL_OK) status = sl_group_rate(model, cli->lr_of);

@@ -29,6 +29,10 @@ struct program {
    * have the perplexity. */
   enum sl_status (*open_data)(const struct cli *cli, void *input, struct sl_dataset **train,
                               struct sl_dataset **test);
+  /* NULL, or instead of sl_model_load and sl_model_save: reads and writes the weights of --load,
+   * and of --save and --best, which may be folders then. */
+  enum sl_status (*load)(struct sl_model *model, const char *path, const void *input);
+  enum sl_status (*write)(struct sl_model *model, const char *path, const void *input);
   /* NULL, or writes further files beside the weights at path. */
   enum sl_status (*save)(const char *path, const void *input);
   /* NULL, or after the last epoch: one more line of the result. */

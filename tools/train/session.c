@@ -15,9 +15,11 @@
 /* Before the data are read, which may take minutes: sl_fit checks it again. */
 static int check_files(struct session *session) {
   const struct cli *cli = &session->cli;
+  bool writes = session->program->write != NULL;
   const struct sl_fit_options options = {.log = cli->log,
                                          .save = cli->save,
                                          .best = cli->best,
+                                         .write = writes ? session_write_model : NULL,
                                          .checkpoint = cli->checkpoint,
                                          .resume = cli->resume,
                                          .metric = cli->metric};

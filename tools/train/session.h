@@ -42,6 +42,9 @@ const char *session_unit(const struct session *session);
 /* Opens data, devices, model and trainer. Returns the exit code. */
 int session_open(struct session *session);
 
+/* sl_fit_options.write: by the program's own function. */
+enum sl_status session_write_model(void *user, struct sl_model *model, const char *path);
+
 /* Makes the run: steps, log, checkpoints (sl_fit). Returns the exit code. */
 int session_fit(struct session *session);
 

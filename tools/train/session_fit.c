@@ -28,6 +28,11 @@ static enum sl_status on_step(void *user, const struct sl_report *report, double
   return SL_OK;
 }
 
+enum sl_status session_write_model(void *user, struct sl_model *model, const char *path) {
+  const struct program *program = ((const struct session *)user)->program;
+  return program->write(model, path, program->cli.input);
+}
+
 static enum sl_status on_save(void *user, const char *path) {
   struct session *session = user;
   const struct program *program = session->program;
@@ -41,6 +46,7 @@ static void on_warning(void *user, const char *line) {
 
 int session_fit(struct session *session) {
   const struct cli *cli = &session->cli;
+  bool writes = session->program->write != NULL;
   char *logged = options_logged(session), *noted = options_noted(session);
   const struct sl_fit_options options = {.epochs = session->epochs,
                                          .steps = session->steps,
@@ -50,6 +56,7 @@ int session_fit(struct session *session) {
                                          .patience = cli->patience,
                                          .save = cli->save,
                                          .best = cli->best,
+                                         .write = writes ? session_write_model : NULL,
                                          .checkpoint = cli->checkpoint,
                                          .checkpoint_every = cli->checkpoint_every,
                                          .checkpoint_minutes = cli->checkpoint_minutes,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { GENERATED_SENTENCES = 20000, GENERATED_TEST_SENTENCES = 2000 };
 
@@ -50,7 +51,17 @@ void text_parts_close(struct text_parts *parts) {
   *parts = (struct text_parts){0};
 }
 
+bool path_names_folder(const char *path) {
+  struct stat info;
+  size_t length = strlen(path);
+  return (length && path[length - 1] == '/') || (stat(path, &info) == 0 && S_ISDIR(info.st_mode));
+}
+
 const char *vocabulary_path(const char *weights, char *path, size_t size) {
+  if (path_names_folder(weights)) {
+    snprintf(path, size, "%s/vocabulary.json", weights);
+    return path;
+  }
   snprintf(path, size, "%s.vocabulary.json", weights);
   return path;
 }

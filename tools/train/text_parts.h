@@ -19,6 +19,9 @@ struct text_parts {
 enum sl_status text_parts_open(const struct cli *cli, struct text_parts *parts);
 void text_parts_close(struct text_parts *parts);
 
+/* Is it a folder, or would it be one: does it end in '/'? */
+bool path_names_folder(const char *path);
+
 /* The file of words beside a model's file or weights. Returns path. */
 const char *vocabulary_path(const char *weights, char *path, size_t size);
 
