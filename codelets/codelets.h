@@ -243,8 +243,8 @@ enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl_
  * f32: the logarithm of each softmax's sum, for the backward half.
  * state [N, context, 2 Hkv D] f32 holds the keys and the values of a sequence's steps so far: step
  * 0 of x is the step `position`, forward adds T steps, and queries read all up to their own. NULL:
- * x has the whole sequence. dstate, of the same shape, goes from the gradient of the steps' keys and
- * values by later queries to that by these queries, too; chunks come in the opposite order.
+ * x has the whole sequence. dstate, of the same shape, goes from the gradient of the steps' keys
+ * and values by later queries to that by these queries, too; chunks come in the opposite order.
  * rope_dims of a head's values, 0: none, are turned by the position in pairs (i, i + rope_dims / 2)
  * (rotary position embedding, arXiv 2104.09864), as in Hugging Face's models.
  * dropout: of the probabilities; `first` is the number of row 0 in the batch. run and stride have

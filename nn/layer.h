@@ -152,14 +152,14 @@ struct sl__layer {
   bool saved_per_row;      /* `saved` is per sample; else per slice */
   enum sl_type saved_type; /* type of a per-sample tensor: f32 means the activations' type, which
                               may be bf16 */
-  bool wide_saved; /* a per-sample `saved` is f32 even if activations are bf16 */
+  bool wide_saved;         /* a per-sample `saved` is f32 even if activations are bf16 */
   bool over_time; /* works step by step on the first axis of a sample, which may be cut there */
   struct sl__custom *custom; /* registered kind: the argument of its tasks */
   struct sl_shape state;     /* state of one row, carried over time; ndim 0: none */
   bool state_is_cache; /* the state holds the sequence so far, backward reads it, and a pass of a
                           whole sequence has none */
   int64_t context;     /* steps of the longest sequence; 0: any */
-  double flops;              /* multiplications and additions of a forward pass of one sample */
+  double flops;        /* multiplications and additions of a forward pass of one sample */
 };
 
 struct sl_model {

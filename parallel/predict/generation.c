@@ -34,11 +34,12 @@ static enum sl_status check(const struct sl_model *model, const struct sl_genera
     return sl__fail(SL_BAD_ARGUMENT, "temperature %g: must be 0 or more", (double)o->temperature);
   for (int i = 0; i < model->count; i++)
     if (model->layers[i].context && o->prompt_count + count - 1 > model->layers[i].context)
-      return sl__fail(SL_BAD_ARGUMENT,
-                      "%lld tokens after a prompt of %lld: layer %s (%s) takes sequences of at most "
-                      "%lld steps; generate fewer, or set its context",
-                      (long long)count, (long long)o->prompt_count, model->layers[i].name,
-                      model->layers[i].kind->name, (long long)model->layers[i].context);
+      return sl__fail(
+          SL_BAD_ARGUMENT,
+          "%lld tokens after a prompt of %lld: layer %s (%s) takes sequences of at most "
+          "%lld steps; generate fewer, or set its context",
+          (long long)count, (long long)o->prompt_count, model->layers[i].name,
+          model->layers[i].kind->name, (long long)model->layers[i].context);
   for (int64_t i = 0; i < o->prompt_count; i++)
     if (o->prompt[i] < 0 || o->prompt[i] >= words)
       return sl__fail(SL_BAD_ARGUMENT,

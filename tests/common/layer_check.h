@@ -79,7 +79,8 @@ static inline struct sl__tensor *trial_saved(const struct layer_trial *t) {
   struct sl_shape shape = layer->saved_per_row ? with_rows(t->rows, &layer->saved) : layer->saved;
   if (!layer->saved.ndim) return NULL;
   if (layer->saved_per_row && layer->saved_type == SL_I32) return integers(shape, NULL);
-  return layer->saved_per_row && !layer->wide_saved ? trial_tensor(t, shape, NULL) : tensor(shape, NULL);
+  return layer->saved_per_row && !layer->wide_saved ? trial_tensor(t, shape, NULL)
+                                                    : tensor(shape, NULL);
 }
 
 /* One forward and backward pass; add: gradients are added to what is there. */
