@@ -27,7 +27,7 @@ static int64_t positions(const struct gpt *gpt) {
 }
 
 static int64_t words(const struct gpt *gpt) {
-  return gpt->folder ? gpt->loaded.vocabulary : sl_vocabulary_size(gpt->language.vocabulary);
+  return gpt->folder ? gpt->loaded.vocabulary : language_size(&gpt->language);
 }
 
 /* The options of the command line, and what a loaded config.json says beyond them. */
@@ -73,7 +73,7 @@ static void fail(const char *problem) {
 
 /* Tokens without an embedding end the program here; embeddings without a token do not matter. */
 static void check_vocabulary(const struct gpt *gpt) {
-  int64_t size = sl_vocabulary_size(gpt->language.vocabulary);
+  int64_t size = language_size(&gpt->language);
   if (gpt->folder && size > gpt->loaded.vocabulary)
     fail(option_problem("%s: has embeddings of %lld tokens, the vocabulary has %lld", gpt->folder,
                         (long long)gpt->loaded.vocabulary, (long long)size));
@@ -136,7 +136,7 @@ static enum sl_status open_data(const struct cli *cli, void *input, struct sl_da
           "--kv-heads %lld: a folder's GPT-2 has as many as --heads; save a file, or "
           "take --style llama",
           (long long)gpt->kv_heads));
-  return language_open_data(cli, &gpt->language, make_set, gpt, train, test);
+  return language_open_data(cli, &gpt->language, make_set, gpt, gpt->context, train, test);
 }
 
 static enum sl_status save(const char *weights, const void *input) {
@@ -248,6 +248,6 @@ int main(int argc, char **argv) {
       .instead = sample,
       .chunk = &gpt.chunk};
   int code = run_program(&program, argc, argv);
-  sl_vocabulary_free(gpt.language.vocabulary);
+  language_close(&gpt.language);
   return code;
 }

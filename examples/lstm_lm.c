@@ -67,7 +67,7 @@ static enum sl_status make_set(const void *input, const struct text_part *part,
                                            .buckets = b->given ? b->length : NULL,
                                            .bucket_count = b->count,
                                            .longer = b->longer};
-  int words = (int)sl_vocabulary_size(lm->language.vocabulary);
+  int words = (int)language_size(&lm->language);
   if (!b->asked) return sl_tokens_new(part->name, tokens, count, lm->bptt, words, set);
   if (like) {
     sentences.buckets = sl_dataset_info(like)->buckets;
@@ -79,7 +79,8 @@ static enum sl_status make_set(const void *input, const struct text_part *part,
 static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train,
                                 struct sl_dataset **test) {
   struct lstm_lm *lm = input;
-  return language_open_data(cli, &lm->language, make_set, lm, train, test);
+  return language_open_data(cli, &lm->language, make_set, lm, lm->buckets.asked ? 0 : lm->bptt,
+                            train, test);
 }
 
 static enum sl_status save(const char *weights, const void *input) {
@@ -205,6 +206,6 @@ int main(int argc, char **argv) {
       .half_life = &lm.half_life,
       .chunk = &lm.chunk};
   int code = run_program(&program, argc, argv);
-  sl_vocabulary_free(lm.language.vocabulary);
+  language_close(&lm.language);
   return code;
 }

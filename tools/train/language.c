@@ -4,18 +4,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int32_t language_line_end(const struct language *lm) {
+  if (lm->tokenizer) return sl_tokenizer_find(lm->tokenizer, "\n", 1);
   return lm->level == SL_TEXT_WORD ? sl_vocabulary_find(lm->vocabulary, "<eos>", 5)
                                    : sl_vocabulary_find(lm->vocabulary, "\n", 1);
+}
+
+int64_t language_size(const struct language *lm) {
+  return lm->tokenizer    ? sl_tokenizer_size(lm->tokenizer)
+         : lm->vocabulary ? sl_vocabulary_size(lm->vocabulary)
+                          : lm->words;
+}
+
+void language_close(struct language *lm) {
+  sl_tokenizer_close(lm->tokenizer);
+  sl_vocabulary_free(lm->vocabulary);
+  lm->tokenizer = NULL;
+  lm->vocabulary = NULL;
+}
+
+/* The tokenizer of --tokenizer, or the one beside the loaded weights; NULL where there is none. */
+static enum sl_status open_tokenizer(const struct cli *cli, struct language *lm) {
+  char path[4096];
+  if (lm->tokenizer_file) return sl_tokenizer_open(lm->tokenizer_file, &lm->tokenizer);
+  if (!cli->load || access(tokenizer_path(cli->load, path, sizeof path), F_OK) != 0) return SL_OK;
+  return sl_tokenizer_open(path, &lm->tokenizer);
 }
 
 enum sl_status language_open(const struct cli *cli, struct language *lm,
                              const struct text_part *train) {
   char path[4096];
+  enum sl_status status = open_tokenizer(cli, lm);
+  if (status != SL_OK || lm->tokenizer) return status;
   if (cli->load) {
     vocabulary_path(cli->load, path, sizeof path);
-    enum sl_status status = sl_vocabulary_load(path, &lm->vocabulary);
+    status = sl_vocabulary_load(path, &lm->vocabulary);
     if (status == SL_OK && sl_vocabulary_level(lm->vocabulary) != lm->level) {
       fprintf(stderr, "%s: %s is of another --level\n", lm->program, path);
       exit(EXIT_USAGE);
@@ -25,22 +50,60 @@ enum sl_status language_open(const struct cli *cli, struct language *lm,
   return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
 }
 
+static enum sl_status encode(const struct language *lm, const char *text, size_t size,
+                             int32_t **tokens, int64_t *count) {
+  if (lm->tokenizer) return sl_tokenizer_encode(lm->tokenizer, text, size, true, tokens, count);
+  return sl_vocabulary_encode(lm->vocabulary, text, size, tokens, count);
+}
+
 static enum sl_status make_set(const struct language *lm, const struct text_part *part,
                                language_set *make, const void *input, const struct sl_dataset *like,
                                struct sl_dataset **set) {
   int32_t *tokens = NULL;
   int64_t count;
-  enum sl_status status =
-      sl_vocabulary_encode(lm->vocabulary, part->text, part->size, &tokens, &count);
+  enum sl_status status = encode(lm, part->text, part->size, &tokens, &count);
   if (status == SL_OK) status = make(input, part, tokens, count, like, set);
   free(tokens);
   return status;
 }
 
+static bool is_token_file(const char *path) {
+  size_t length = strlen(path);
+  return length > 4 && !strcmp(path + length - 4, ".bin");
+}
+
+/* llm.c's header says the type; a file without one has u16, as nanoGPT's. */
+static enum sl_token_type token_type(const char *path) {
+  uint32_t magic = 0;
+  FILE *file = fopen(path, "rb");
+  if (file && fread(&magic, sizeof magic, 1, file) != 1) magic = 0;
+  if (file) fclose(file);
+  return magic == 20240801 ? SL_TOKENS_U32 : SL_TOKENS_U16;
+}
+
+/* Nine tenths are for training, the next twentieth for validation, as of a text. */
+static enum sl_status open_token_file(const struct cli *cli, struct language *lm, int64_t steps,
+                                      struct sl_dataset **train, struct sl_dataset **test) {
+  enum sl_status status = open_tokenizer(cli, lm);
+  if (status != SL_OK) return status;
+  struct sl_token_file_options part = {
+      .type = token_type(cli->data), .to = 0.9, .steps = steps, .classes = (int)language_size(lm)};
+  if (!steps) {
+    fprintf(stderr, "%s: --data %s: a token file has no lines; leave --buckets out\n", lm->program,
+            cli->data);
+    exit(EXIT_USAGE);
+  }
+  status = sl_token_file_open(cli->data, &part, train);
+  part.from = 0.9;
+  part.to = 0.95;
+  return status == SL_OK ? sl_token_file_open(cli->data, &part, test) : status;
+}
+
 enum sl_status language_open_data(const struct cli *cli, struct language *lm, language_set *make,
-                                  const void *input, struct sl_dataset **train,
+                                  const void *input, int64_t steps, struct sl_dataset **train,
                                   struct sl_dataset **test) {
   struct text_parts parts;
+  if (is_token_file(cli->data)) return open_token_file(cli, lm, steps, train, test);
   enum sl_status status = text_parts_open(cli, &parts);
   lm->entropy = parts.entropy;
   if (status == SL_OK) status = language_open(cli, lm, &parts.train);
@@ -52,14 +115,25 @@ enum sl_status language_open_data(const struct cli *cli, struct language *lm, la
 
 enum sl_status language_save(const char *weights, const struct language *lm) {
   char path[4096];
-  vocabulary_path(weights, path, sizeof path);
-  return sl_vocabulary_save(lm->vocabulary, path);
+  if (lm->tokenizer)
+    return sl_tokenizer_save(lm->tokenizer, tokenizer_path(weights, path, sizeof path));
+  if (!lm->vocabulary) return SL_OK;
+  return sl_vocabulary_save(lm->vocabulary, vocabulary_path(weights, path, sizeof path));
 }
 
 /* ---- text from a saved model ---- */
 
+static void print_pieces(const struct language *lm, const int32_t *tokens, int64_t count) {
+  char *text = NULL;
+  size_t size = 0;
+  if (sl_tokenizer_decode(lm->tokenizer, tokens, count, &text, &size) == SL_OK)
+    fwrite(text, 1, size, stdout);
+  free(text);
+  putchar('\n');
+}
+
 /* Prints words with blanks between them and each line on its own; bytes as they are. */
-static void print_tokens(const struct language *lm, const int32_t *tokens, int64_t count) {
+static void print_words(const struct language *lm, const int32_t *tokens, int64_t count) {
   bool begun = false;
   for (int64_t i = 0; i < count; i++) {
     const char *word = sl_vocabulary_word(lm->vocabulary, tokens[i]);
@@ -74,11 +148,13 @@ static void print_tokens(const struct language *lm, const int32_t *tokens, int64
   putchar('\n');
 }
 
-/* The tokens of the prompt after a line's end, so that there is at least one. */
+/* The tokens of the prompt: a vocabulary's come after a line's end. There is at least one. */
 static enum sl_status encode_prompt(const struct language *lm, int32_t **tokens, int64_t *count) {
   char text[LANGUAGE_MOST_PROMPT + 2];
-  int size = snprintf(text, sizeof text, "\n%s", lm->prompt ? lm->prompt : "");
-  return sl_vocabulary_encode(lm->vocabulary, text, (size_t)size, tokens, count);
+  bool begins_line = !lm->tokenizer || !lm->prompt || !*lm->prompt;
+  int size =
+      snprintf(text, sizeof text, "%s%s", begins_line ? "\n" : "", lm->prompt ? lm->prompt : "");
+  return encode(lm, text, (size_t)size, tokens, count);
 }
 
 enum sl_status language_sample(struct sl_context *context, const struct cli *cli,
@@ -89,7 +165,7 @@ enum sl_status language_sample(struct sl_context *context, const struct cli *cli
   int32_t *tokens = NULL, *prompt = NULL;
   int64_t prompt_count = 0;
   enum sl_status status = language_open(cli, lm, NULL);
-  if (status == SL_OK) data.classes = (int)sl_vocabulary_size(lm->vocabulary);
+  if (status == SL_OK) data.classes = (int)language_size(lm);
   if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(steps), &model);
   if (status == SL_OK) status = build(model, &data, cli->init, input);
   if (status == SL_OK && cli->placement) status = sl_place(model, cli->placement);
@@ -105,8 +181,9 @@ enum sl_status language_sample(struct sl_context *context, const struct cli *cli
   if (status == SL_OK) tokens = calloc((size_t)lm->sample, sizeof *tokens);
   if (status == SL_OK) status = sl_generate(model, &how, lm->sample, tokens);
   if (status == SL_OK && lm->prompt)
-    printf("%s%s", lm->prompt, lm->level == SL_TEXT_WORD ? " " : "");
-  if (status == SL_OK) print_tokens(lm, tokens, lm->sample);
+    printf("%s%s", lm->prompt, lm->vocabulary && lm->level == SL_TEXT_WORD ? " " : "");
+  if (status == SL_OK && lm->tokenizer) print_pieces(lm, tokens, lm->sample);
+  if (status == SL_OK && lm->vocabulary) print_words(lm, tokens, lm->sample);
   free(tokens);
   free(prompt);
   sl_model_free(model);
@@ -114,11 +191,12 @@ enum sl_status language_sample(struct sl_context *context, const struct cli *cli
 }
 
 const char *language_unit(const struct language *lm) {
+  if (!lm->vocabulary) return "tokens";
   return lm->level == SL_TEXT_WORD ? "words" : "characters";
 }
 
 void language_tell(const struct language *lm, char *line, size_t size) {
-  int64_t words = sl_vocabulary_size(lm->vocabulary);
+  int64_t words = language_size(lm);
   if (lm->entropy > 0)
     snprintf(line, size, "Generator      %.3f: no model gets below it (%lld words)",
              exp(lm->entropy), (long long)words);

@@ -1,5 +1,6 @@
-/* The tokens of a language model: characters or words of a vocabulary, and text that a saved model
- * goes on with. Programs that train language models embed a struct language in their options. */
+/* The tokens of a language model: characters or words of a vocabulary, those of a tokenizer.json,
+ * or the numbers of a token file; and text that a saved model goes on with. Programs that train
+ * language models embed a struct language in their options. */
 #ifndef SL_TOOLS_TRAIN_LANGUAGE_H
 #define SL_TOOLS_TRAIN_LANGUAGE_H
 
@@ -17,7 +18,9 @@ struct language {
   int64_t sample; /* number of tokens to generate instead of training; 0: train */
   const char *prompt;
   double temperature;
-  struct sl_vocabulary *vocabulary;
+  const char *tokenizer_file;       /* tokenizer.json; NULL: that of the loaded weights, if any */
+  struct sl_tokenizer *tokenizer;   /* NULL: vocabulary */
+  struct sl_vocabulary *vocabulary; /* NULL, too: the tokens are numbers without a text */
   /* NULL: sl_model_load; else reads the weights of --load, as of struct program */
   enum sl_status (*load)(struct sl_model *model, const char *path, const void *input);
   double entropy; /* of the generator, nats a word; 0: the text is a file */
@@ -31,6 +34,12 @@ struct language {
    OPTION_FIELD(type, member.level),                                                               \
    .flags = OPTION_OWN,                                                                            \
    .names = language_levels},                                                                      \
+      {"tokenizer",                                                                                \
+       "FILE",                                                                                     \
+       "A tokenizer.json of byte-level BPE, whose tokens take the place of --level's",             \
+       OPTION_FIELD(type, member.tokenizer_file),                                                  \
+       .flags = OPTION_OWN,                                                                        \
+       .most = 4095},                                                                              \
   {                                                                                                \
     "words", "N", "Entries of the vocabulary at most; rarer ones become <unk>",                    \
         OPTION_FIELD(type, member.words), .flags = OPTION_OWN, .least = 3, .most = 1e7             \
@@ -56,20 +65,25 @@ struct language {
   }
 extern const char *const language_levels[];
 
-/* Opens the vocabulary of the loaded weights, or makes one of the training text. */
+/* Opens the tokenizer or the vocabulary of the loaded weights, or makes one of the training text.
+ */
 enum sl_status language_open(const struct cli *cli, struct language *language,
                              const struct text_part *train);
 /* Opens text and vocabulary, and makes both sets by make: of a part, and for the validation part
- * (like is the training set) as for the training part. */
+ * (like is the training set) as for the training part. A token file (.bin) becomes samples of
+ * `steps` tokens; 0: it is refused. */
 typedef enum sl_status language_set(const void *input, const struct text_part *part,
                                     const int32_t *tokens, int64_t count,
                                     const struct sl_dataset *like, struct sl_dataset **set);
 enum sl_status language_open_data(const struct cli *cli, struct language *language,
-                                  language_set *make, const void *input, struct sl_dataset **train,
-                                  struct sl_dataset **test);
+                                  language_set *make, const void *input, int64_t steps,
+                                  struct sl_dataset **train, struct sl_dataset **test);
+/* Number of tokens. */
+int64_t language_size(const struct language *language);
+void language_close(struct language *language);
 /* The token at a line's end. */
 int32_t language_line_end(const struct language *language);
-/* Writes the vocabulary beside the weights. */
+/* Writes the tokenizer or the vocabulary beside the weights. */
 enum sl_status language_save(const char *weights, const struct language *language);
 
 /* Prints text that a model with the weights of --load draws. build: as of struct program; steps: of

@@ -57,11 +57,13 @@ bool path_names_folder(const char *path) {
   return (length && path[length - 1] == '/') || (stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
-const char *vocabulary_path(const char *weights, char *path, size_t size) {
-  if (path_names_folder(weights)) {
-    snprintf(path, size, "%s/vocabulary.json", weights);
-    return path;
-  }
-  snprintf(path, size, "%s.vocabulary.json", weights);
+static const char *path_beside(const char *weights, const char *name, char *path, size_t size) {
+  snprintf(path, size, "%s%c%s.json", weights, path_names_folder(weights) ? '/' : '.', name);
   return path;
+}
+const char *vocabulary_path(const char *weights, char *path, size_t size) {
+  return path_beside(weights, "vocabulary", path, size);
+}
+const char *tokenizer_path(const char *weights, char *path, size_t size) {
+  return path_beside(weights, "tokenizer", path, size);
 }

@@ -22,7 +22,8 @@ void text_parts_close(struct text_parts *parts);
 /* Is it a folder, or would it be one: does it end in '/'? */
 bool path_names_folder(const char *path);
 
-/* The file of words beside a model's file or weights. Returns path. */
+/* The files of words, and of a tokenizer, beside a model's file or weights. Return path. */
 const char *vocabulary_path(const char *weights, char *path, size_t size);
+const char *tokenizer_path(const char *weights, char *path, size_t size);
 
 #endif
