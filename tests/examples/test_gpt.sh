@@ -80,6 +80,30 @@ timeout 60 "$gpt" --layers 2 --heads 2 --width 16 --context 20 --load "$work/lon
 verdict $(($? != 1)) "more tokens than positions are refused"
 check "in a line with the remedy" grep -q '20' "$work/err"
 
+# ---- tokens of a tokenizer.json, and files of them ----
+tokenize=${TOKENIZE:-tools/starling-tokenize}
+small="--layers 1 --heads 2 --width 16 --context 12"
+"$tokenize" --train --vocabulary 280 --save "$work/tokenizer.json" "$work/text.txt" \
+  >"$work/out" 2>"$work/err" &&
+  "$tokenize" --tokenizer "$work/tokenizer.json" --output "$work/text.bin" "$work/text.txt" \
+    >"$work/out" 2>"$work/err"
+verdict $? "a tokenizer and a token file are made"
+check "trains on a text with a tokenizer" train bpe.safetensors $small --steps 20 \
+  --tokenizer "$work/tokenizer.json"
+check "the tokenizer is saved beside the weights" \
+  cmp -s "$work/tokenizer.json" "$work/bpe.safetensors.tokenizer.json"
+check "trains on a token file" train bin.safetensors $small --steps 20 --data "$work/text.bin" \
+  --tokenizer "$work/tokenizer.json"
+check "and on one without a tokenizer" train bin.safetensors $small --steps 20 \
+  --data "$work/text.bin" --words 280
+timeout 60 "$gpt" $small --load "$work/bpe.safetensors" --sample 6 --prompt abc --temperature 0 \
+  >"$work/out" 2>"$work/err"
+verdict $? "goes on with a text by the saved tokenizer"
+check "the text begins with the prompt" grep -q '^abc' "$work/out"
+! train bin.safetensors $small --steps 20 --data "$work/text.bin" --words 270
+verdict $? "a token outside the vocabulary is refused"
+check "in a line with the token's place" grep -q 'token' "$work/err"
+
 # ---- bad input ----
 # refuses WORDS OPTIONS...: exit code 2, and one line with these words
 refuses() {
