@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 
 /* Logits of a chunk, at most: 64 MB. Each chunk reads the weight twice and its gradient once and
- * writes that. Measured on one Zen 4 core, 640 rows of 256 inputs and 50,257 words, against
+ * writes that. Measured on one Zen 3 core, 640 rows of 256 inputs and 50,257 words, against
  * separate tasks of 930 ms: chunks of 2^24 logits 940 ms, of 2^23 1,140, of 2^22 1,660, of 2^20
  * 2,130. */
 enum { MOST_LOGITS = 1 << 24 };
