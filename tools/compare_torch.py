@@ -811,6 +811,7 @@ LossPart = type("LossPart", (ctypes.Structure,), {"_fields_": [
     ("output", ctypes.c_char * 64),
     ("weight", ctypes.c_float),
     ("loss", Loss),
+    ("target", ctypes.c_char * 64),
 ]})
 RowField = type("RowField", (ctypes.Structure,), {"_fields_": [
     ("name", ctypes.c_char_p),
