@@ -1032,7 +1032,7 @@ def train_fields(starling, model, inputs, targets, replicas):
         starling.call(
             "sl_trainer_new", model.handle, ctypes.byref(Optimizer(lr=FIELDS_RATE)), None,
             ctypes.byref(TrainerOptions(replicas=replicas, loss=loss)), ctypes.byref(trainer))
-        for step in range(FIELDS_STEPS + 2):
+        for step in range(2 * FIELDS_STEPS):  # steps may be ahead of their reports
             call = "sl_trainer_step" if step < FIELDS_STEPS else "sl_trainer_drain"
             given = [trainer, loader] if step < FIELDS_STEPS else [trainer]
             starling.call(call, *given, ctypes.byref(report), ctypes.byref(reported))
