@@ -41,7 +41,7 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 
 const struct sl__layer_kind sl__swiglu_kind = {
     .name = "swiglu",
-    .about = "silu(gate) times up, of gates and then values up: [T..., 2 F] -> [T..., F]",
+    .about = "SwiGLU: silu(gate) times up, gates before values up: [T..., 2 F] -> [T..., F]",
     .keys = "",
     .options_size = sizeof(struct sl_swiglu_options),
     .infer = infer,
