@@ -88,9 +88,11 @@ SL__HOST_DEVICE SL__INLINE float sl__gelu_tanh(float x) {
   return x / (1.0f + sl__exp(-sl__gelu_tanh_inner(x)));
 }
 
-/* Its derivative. Beyond 10 it is 1 or 0; x^2 may be infinite there. */
+/* Its derivative. Beyond 10 it is 1 or 0; x^2 may be infinite there. Of the two limits in one
+ * expression GCC makes branches, which keep the loop from vectors. */
 SL__HOST_DEVICE SL__INLINE float sl__gelu_tanh_slope(float x) {
-  float c = x > 10 ? 10 : x < -10 ? -10 : x;
+  float c = x > 10 ? 10 : x;
+  c = c < -10 ? -10 : c;
   float s = sl__sigmoid(sl__gelu_tanh_inner(c));
   float inner = 1.59576912160573071f * (1 + 0.134145f * c * c);
   return s * (1 + c * (1 - s) * inner);
