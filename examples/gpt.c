@@ -146,7 +146,7 @@ static enum sl_status save(const char *weights, const void *input) {
 static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
   struct gpt *gpt = input;
   if (path_names_folder(cli->load)) take_folder(cli, gpt);
-  return language_sample(context, cli, &gpt->language, build, gpt, gpt->context);
+  return language_sample(context, cli, &gpt->language, build, gpt, gpt->context, gpt->context);
 }
 
 static const char *unit(const void *input) {

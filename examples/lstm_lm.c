@@ -89,7 +89,7 @@ static enum sl_status save(const char *weights, const void *input) {
 
 static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
   struct lstm_lm *lm = input;
-  return language_sample(context, cli, &lm->language, build, lm, lm->bptt);
+  return language_sample(context, cli, &lm->language, build, lm, lm->bptt, 0);
 }
 
 static const char *unit(const void *input) {

@@ -157,13 +157,33 @@ static enum sl_status encode_prompt(const struct language *lm, int32_t **tokens,
   return encode(lm, text, (size_t)size, tokens, count);
 }
 
+/* Draws tokens behind the first `count` of `all`, which has room for `more`. */
+static enum sl_status draw(struct sl_model *model, const struct cli *cli, const struct language *lm,
+                           int64_t context, int32_t *all, int64_t count, int64_t more) {
+  enum sl_status status = SL_OK;
+  int64_t from = context && count > context ? count - context : 0;
+  for (uint64_t round = 0; more && status == SL_OK; round++) {
+    int64_t room = context ? context - (count - from) + 1 : more, now = room < more ? room : more;
+    const struct sl_generate_options how = {.seed = cli->seed + round,
+                                            .temperature = (float)lm->temperature,
+                                            .prompt = all + from,
+                                            .prompt_count = count - from,
+                                            .math = cli->math};
+    status = sl_generate(model, &how, now, all + count);
+    count += now;
+    more -= now;
+    from = count - (context + 1) / 2;
+  }
+  return status;
+}
+
 enum sl_status language_sample(struct sl_context *context, const struct cli *cli,
                                struct language *lm, language_build *build, const void *input,
-                               int64_t steps) {
+                               int64_t steps, int64_t longest) {
   struct sl_dataset_info data = {0};
   struct sl_model *model = NULL;
   int32_t *tokens = NULL, *prompt = NULL;
-  int64_t prompt_count = 0;
+  int64_t count = 0;
   enum sl_status status = language_open(cli, lm, NULL);
   if (status == SL_OK) data.classes = (int)language_size(lm);
   if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(steps), &model);
@@ -172,18 +192,15 @@ enum sl_status language_sample(struct sl_context *context, const struct cli *cli
   if (status == SL_OK && cli->placement_file) status = sl_place_file(model, cli->placement_file);
   if (status == SL_OK)
     status = lm->load ? lm->load(model, cli->load, input) : sl_model_load(model, cli->load);
-  if (status == SL_OK) status = encode_prompt(lm, &prompt, &prompt_count);
-  const struct sl_generate_options how = {.seed = cli->seed,
-                                          .temperature = (float)lm->temperature,
-                                          .prompt = prompt,
-                                          .prompt_count = prompt_count,
-                                          .math = cli->math};
-  if (status == SL_OK) tokens = calloc((size_t)lm->sample, sizeof *tokens);
-  if (status == SL_OK) status = sl_generate(model, &how, lm->sample, tokens);
+  if (status == SL_OK) status = encode_prompt(lm, &prompt, &count);
+  if (status == SL_OK) tokens = calloc((size_t)(count + lm->sample), sizeof *tokens);
+  if (status == SL_OK && !tokens) status = SL_NO_MEMORY;
+  if (status == SL_OK) memcpy(tokens, prompt, (size_t)count * sizeof *tokens);
+  if (status == SL_OK) status = draw(model, cli, lm, longest, tokens, count, lm->sample);
   if (status == SL_OK && lm->prompt)
     printf("%s%s", lm->prompt, lm->vocabulary && lm->level == SL_TEXT_WORD ? " " : "");
-  if (status == SL_OK && lm->tokenizer) print_pieces(lm, tokens, lm->sample);
-  if (status == SL_OK && lm->vocabulary) print_words(lm, tokens, lm->sample);
+  if (status == SL_OK && lm->tokenizer) print_pieces(lm, tokens + count, lm->sample);
+  if (status == SL_OK && lm->vocabulary) print_words(lm, tokens + count, lm->sample);
   free(tokens);
   free(prompt);
   sl_model_free(model);

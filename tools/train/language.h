@@ -87,12 +87,13 @@ int32_t language_line_end(const struct language *language);
 enum sl_status language_save(const char *weights, const struct language *language);
 
 /* Prints text that a model with the weights of --load draws. build: as of struct program; steps: of
- * the model's samples. */
+ * the model's samples; longest: the sequence that it takes at most, 0: any. Beyond it the text goes
+ * on from the second half of what the model has read. */
 typedef enum sl_status language_build(struct sl_model *model, const struct sl_dataset_info *data,
                                       enum sl_init init, const void *input);
 enum sl_status language_sample(struct sl_context *context, const struct cli *cli,
                                struct language *language, language_build *build, const void *input,
-                               int64_t steps);
+                               int64_t steps, int64_t longest);
 /* The unit of throughput. */
 const char *language_unit(const struct language *language);
 /* The last line of a training. */
