@@ -66,6 +66,8 @@ struct sl_trainer {
   struct sl__pending_step pending[SL__MAX_IN_FLIGHT];
   int64_t submitted, finished; /* of the pending steps, whether they train or evaluate */
   int64_t awaited;             /* one wait was for all steps before this one */
+  int64_t timed;               /* finished steps at timed_s: what tells short steps from long ones */
+  double timed_s;
   int64_t step;                /* number of training steps submitted */
   struct sl__data_position next_batch;
   struct sl__predictions *predictions; /* that an evaluation collects; NULL: none */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "core/net/net.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/wait.h"
@@ -298,11 +299,20 @@ static int most_pending(const struct sl_trainer *t, const struct sl_loader *load
   return most < 2 ? 1 : most;
 }
 
-/* Sleeping and waking take longer than a short step: one wait for half of the pending steps. A
- * failure is reported with the step that it concerns. */
+/* Did the steps since the last call take less than 2 ms each? */
+static bool are_short(struct sl_trainer *t) {
+  double now = sl__seconds(), all = now - t->timed_s;
+  int64_t steps = t->finished - t->timed;
+  t->timed = t->finished;
+  t->timed_s = now;
+  return steps > 0 && all < 2e-3 * (double)steps;
+}
+
+/* Sleeping and waking take longer than a short step: one wait for half of the pending steps. Long
+ * steps are reported one by one. A failure is reported with the step that it concerns. */
 static void await_half(struct sl_trainer *t, int most) {
   float stats[4 * SL_MAX_FIELDS];
-  if (t->finished < t->awaited || most < 4) return;
+  if (most < 4 || t->finished < t->awaited || !are_short(t)) return;
   t->awaited = t->finished + most / 2;
   (void)!sl__tensor_read(t->pending[(t->awaited - 1) % t->in_flight].stats, stats);
 }
