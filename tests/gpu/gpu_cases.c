@@ -696,13 +696,16 @@ static enum sl_status attention_forward(struct trial *t, const int64_t *d) {
 }
 
 /* lse is such that the probabilities are about 1 at most. */
+/* Behind a forward pass, which fills the state with the keys and values that it reads. */
 static enum sl_status attention_backward(struct trial *t, const int64_t *d) {
   const struct attention a = attention_of(d);
-  struct sl__tensor *x = given(t, t->type, a.x), *y = given(t, t->type, a.y);
-  struct sl__tensor *lse = given_in(t, SL_F32, a.lse, 2, 4), *dy = given(t, t->type, a.y);
+  struct sl__tensor *x = given(t, t->type, a.x), *y = written(t, t->type, a.y, a.sums);
+  struct sl__tensor *lse = written(t, SL_F32, a.lse, a.sums), *dy = given(t, t->type, a.y);
   struct sl__tensor *dx = added(t, t->type, a.x, a.sums), *state = attention_state(t, d, &a);
   struct sl__tensor *dstate = attention_state(t, d, &a);
   if (t->status != SL_OK) return t->status;
+  enum sl_status status = sl__attention_forward(t->context, L, x, y, lse, state, &a.options);
+  if (status != SL_OK) return status;
   return sl__attention_backward(t->context, L, x, y, lse, dy, dx, state, dstate, &a.options);
 }
 
