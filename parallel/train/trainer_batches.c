@@ -35,10 +35,11 @@ static enum sl_status find_token(const struct sl_dataset *set, const struct sl_r
 static enum sl_status check_tokens(const struct sl_dataset *set, const struct sl_row_field *have,
                                    const struct sl_row_field *want) {
   if (!have->classes != !want->classes)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: '%s' has %s, but the model takes %s there%s",
-                    sl_dataset_info(set)->name, want->name, have->classes ? "tokens" : "numbers",
-                    want->classes ? "tokens" : "numbers",
-                    want->classes ? "; say which inputs are tokens (--tokens)" : "");
+    return sl__fail(
+        SL_BAD_ARGUMENT, "%s: '%s' has %s, but the model takes %s there%s",
+        sl_dataset_info(set)->name, want->name, have->classes ? "tokens" : "numbers",
+        want->classes ? "tokens" : "numbers",
+        want->classes ? "; name the inputs that are tokens where the data are read" : "");
   return have->classes > want->classes ? find_token(set, have, want->classes) : SL_OK;
 }
 
