@@ -18,8 +18,8 @@ enum { TILE = 64, BLOCK = 64, PARTS = 16 }; /* rows of a tile, keys of a block, 
 
 /* ---- products ------------------------------------------------------------------------------ */
 
-/* What a product leaves out because no query reads a later key: query m of a tile reads the first
- * (first + m) / group + 1 keys of a block, if it has so many. */
+/* The part of a product that is left out because no query reads a later key: query m of a tile
+ * reads at most the first (first + m) / group + 1 keys of a block. */
 enum stairs {
   WHOLE,
   STAIRS_TO, /* sums of queries (rows) and keys (columns) */
@@ -43,7 +43,7 @@ static int64_t at_most(int64_t count, int64_t most) {
   return count < 0 ? 0 : count < most ? count : most;
 }
 
-/* Terms of the sums of rows [r, end), from column c on; 0: nobody reads them. */
+/* Terms of the sums of rows [r, end), from column c on; 0: no sum reads them. */
 static int64_t terms_of(const struct product *p, int64_t r, int64_t end, int64_t c) {
   int64_t last = p->first + end - 1, keys = last < 0 ? 0 : last / p->group + 1; /* of row end - 1 */
   switch (p->stairs) {
@@ -264,8 +264,8 @@ static int64_t keys_for(const struct work *w, int64_t m, int64_t block) {
   return keys < 0 ? 0 : keys < BLOCK ? keys : BLOCK;
 }
 
-/* A row's scores of that many keys become e^(score - most so far), those of masked keys 0; what was
- * summed so far is rescaled. */
+/* A row's scores of that many keys become e^(score - most so far), those of masked keys 0; the sums
+ * so far are rescaled. */
 SL__INLINE void softmax_row(float *s, int32_t keys, float *most, float *sum, float *o,
                             int64_t width) {
   float part[PARTS], top = *most;

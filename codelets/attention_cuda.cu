@@ -12,8 +12,8 @@ namespace {
 
 constexpr int SMALL = 8, LARGE = 16, LARGE_DIMS = 128; /* tiles, by a head's values */
 
-/* What all kernels of a task read. cache [rows, context, 2, kv_heads, dims]: the state, or scratch
- * memory of the same layout. */
+/* The arguments of all kernels of a task. cache [rows, context, 2, kv_heads, dims]: the state, or
+ * scratch memory of the same layout. */
 struct job {
   sl__attention_args a;
   int64_t context;

@@ -447,7 +447,7 @@ enum sl_status sl__linear_xent(struct sl_context *context, const struct sl__laun
                                const struct sl__linear_xent *t);
 /* The largest number of logits that a chunk holds: a batch with no more gains nothing. */
 int64_t sl__linear_xent_limit(void);
-/* Bytes of the scratch memory for so many rows and classes. */
+/* Bytes of the scratch memory for this number of rows and classes. */
 size_t sl__linear_xent_scratch(int64_t rows, int64_t classes);
 /* For tests: another limit, for all threads; 0 ends that. */
 void sl__linear_xent_force(int64_t logits);

@@ -41,7 +41,7 @@ SL__HOST_DEVICE SL__INLINE struct sl__xent_parts sl__xent_parts_of(const struct 
   return parts;
 }
 
-/* What a task's rows add up to, before the rounding to stats. */
+/* The sums over a task's rows, before the rounding to stats. */
 struct sl__xent_sums {
   double loss;
   int64_t right, counted, outside;

@@ -74,7 +74,7 @@ size_t sl__blanks_at_end(const char *text, size_t size) {
   }
 }
 
-/* ---- what both patterns have ---- */
+/* ---- parts of both patterns ---- */
 
 /* \s+(?!\S)|\s+: a run of blanks without its last one if more text follows. */
 static size_t blanks(const char *text, size_t size) {

@@ -182,7 +182,7 @@ void sl_tokenizer_close(struct sl_tokenizer *tokenizer) {
   free(tokenizer);
 }
 
-/* ---- what a tokenizer knows ---- */
+/* ---- a tokenizer's properties ---- */
 
 int64_t sl_tokenizer_size(const struct sl_tokenizer *tokenizer) {
   SL__NEEDS_OR(0, tokenizer);

@@ -1,5 +1,5 @@
-/* Tokenizers as tokenizer.json of Hugging Face. What a file asks for and this library does not do
- * is refused: ids that are nearly right would ruin a model without a message. */
+/* Tokenizers as tokenizer.json of Hugging Face. A setting that this library does not support is
+ * refused: ids that are nearly right would ruin a model without a message. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

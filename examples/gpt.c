@@ -30,7 +30,7 @@ static int64_t words(const struct gpt *gpt) {
   return gpt->folder ? gpt->loaded.vocabulary : language_size(&gpt->language);
 }
 
-/* The options of the command line, and what a loaded config.json says beyond them. */
+/* The options of the command line, and the further settings of a loaded config.json. */
 static struct gpt_options model_options(const struct gpt *gpt) {
   struct gpt_options options = gpt->loaded;
   options.style = gpt->style;

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(1024, 1)
   sums.leave(v);
 }
 
-/* What a launch reads and writes; weights and dlogits may be NULL. */
+/* The arrays of a launch; weights and dlogits may be NULL. */
 template <class T>
 struct xent_memory {
   const T *logits;

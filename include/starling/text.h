@@ -98,7 +98,7 @@ enum sl_token_pattern {
 /** "gpt2" or "llama3". \return SL_BAD_ARGUMENT for anything else. */
 SL_API enum sl_status sl_token_pattern_parse(const char *name, enum sl_token_pattern *pattern);
 
-/** What a training makes. The zero value of a member but `size` is its default. */
+/** The tokenizer that a training makes. The zero value of a member but `size` is its default. */
 struct sl_tokenizer_options {
   int64_t size; /**< tokens: 256 of bytes, the special ones, and those of merges; at most 2^22 */
   enum sl_token_pattern pattern;
@@ -116,7 +116,7 @@ SL_API enum sl_status sl_tokenizer_train(const struct sl_tokenizer_options *opti
                                          struct sl_tokenizer **tokenizer);
 
 /** Reads a tokenizer.json, plain or gzip. \return SL_IO for a file that is missing or unreadable;
- * SL_BAD_FILE for one that is damaged, or whose vocabulary lacks a byte or what a merge makes;
+ * SL_BAD_FILE for one that is damaged, or whose vocabulary lacks a byte or the token of a merge;
  * SL_UNSUPPORTED for another model than byte-level BPE, another pattern than those of GPT-2 and
  * Llama 3, a normalizer: the message names it. */
 SL_API enum sl_status sl_tokenizer_open(const char *path, struct sl_tokenizer **tokenizer);

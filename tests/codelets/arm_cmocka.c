@@ -32,7 +32,7 @@ void print_message(const char *format, ...) {
   va_end(values);
 }
 
-/* A skipped case ends as a passed one does; what it says shows in the test's other build. */
+/* A skipped case ends as a passed one does; its message shows in the test's other build. */
 void _skip(const char *file, int line) {
   printf("# %s:%d: skipped\n", file, line);
   longjmp(end_of_case, 2);

@@ -210,7 +210,8 @@ struct values {
   double *y, *lse, *dx;
 };
 
-/* Rows [first, first + c->rows) of more, in chunks of so many steps; 0: at once, without a state.
+/* Rows [first, first + c->rows) of more, in chunks of a given number of steps; 0: at once, without
+ * a state.
  */
 static struct values run(const struct trial *c, int64_t first, const double *x, const double *dy,
                          int64_t chunk) {

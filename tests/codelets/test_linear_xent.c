@@ -71,7 +71,7 @@ static double of_biases(const double *biases, void *data) {
   return scaled_loss(&h);
 }
 
-/* What a task wrote. */
+/* The outputs of a task. */
 struct result {
   double *stats, *dx, *grad, *bias_grad;
 };
