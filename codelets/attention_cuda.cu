@@ -137,7 +137,8 @@ __device__ float factor(const job &w, int64_t n, int64_t head, int64_t query, in
 /* ---- forward ------------------------------------------------------------------------------- */
 
 template <class T, int TILE>
-__global__ void forward(job w, int64_t tiles, const T *x, T *y, float *lse) {
+__global__ void __launch_bounds__(TILE *TILE, 1024 / (TILE * TILE))
+    forward(job w, int64_t tiles, const T *x, T *y, float *lse) {
   SL__SHARED(float, memory);
   const place<TILE> b(w.a.heads, tiles);
   int dims = w.a.dims, pitch = dims + 1;
@@ -200,8 +201,8 @@ __device__ void write(const job &w, T *dx, float value) {
 }
 
 template <class T, int TILE>
-__global__ void backward_queries(job w, int64_t tiles, const T *x, const float *lse, const T *dy,
-                                 T *dx) {
+__global__ void __launch_bounds__(TILE *TILE, 1024 / (TILE * TILE))
+    backward_queries(job w, int64_t tiles, const T *x, const float *lse, const T *dy, T *dx) {
   SL__SHARED(float, memory);
   const place<TILE> b(w.a.heads, tiles);
   int dims = w.a.dims, pitch = dims + 1;
@@ -239,8 +240,9 @@ __global__ void backward_queries(job w, int64_t tiles, const T *x, const float *
 /* A query's row m is of time step m / group and head m % group of the group; the last one comes
  * first, as with chunks. */
 template <class T, int TILE>
-__global__ void backward_keys(job w, int64_t tiles, const T *x, const float *lse, const T *dy,
-                              T *dx, float *dstate) {
+__global__ void __launch_bounds__(TILE *TILE, 1024 / (TILE * TILE))
+    backward_keys(job w, int64_t tiles, const T *x, const float *lse, const T *dy, T *dx,
+                  float *dstate) {
   SL__SHARED(float, memory);
   const place<TILE> b(w.a.kv_heads, tiles);
   int dims = w.a.dims, pitch = dims + 1;
@@ -271,6 +273,7 @@ __global__ void backward_keys(job w, int64_t tiles, const T *x, const float *lse
     ds[b.r * (TILE + 1) + b.lane] = reads ? e * (f * dp - w.delta[at]) : 0;
     __syncthreads();
     for (int d = b.lane, i = 0; d < dims; d += TILE, i++)
+#pragma unroll 4
       for (int r = TILE - 1; r >= 0; r--) {
         dk[i] += ds[r * (TILE + 1) + b.r] * q[r * pitch + d];
         dv[i] += p[r * (TILE + 1) + b.r] * o[r * pitch + d];
