@@ -21,6 +21,8 @@ struct xent_line {
   int32_t classes;
 
   __device__ float at(int32_t c) const { return KEEP ? plan_cache[c] : value(from[c]); }
+  /* Whether this thread of the team reads and writes value c. */
+  __device__ bool owns(int32_t c) const { return c % TEAM::size() == TEAM::rank(); }
 
   __device__ peak largest() const {
     peak p = peak::none();
@@ -31,7 +33,7 @@ struct xent_line {
       p.see(x, c);
     }
     p = TEAM::largest(p);
-    if (p.at >= classes) p = {value(from[0]), 0}; /* all are NaN: the loss check reports it */
+    if (p.at >= classes) p = {NAN, 0}; /* all are NaN: the loss check reports it */
     return p;
   }
 
@@ -51,11 +53,11 @@ struct xent_line {
     }
   }
 
-  /* With label smoothing and class weights (NULL: 1): the loss, on the team's first thread, and the
-   * gradient. */
+  /* With label smoothing and class weights (NULL: 1): the loss, on the thread of the label's logit,
+   * and the gradient. */
   __device__ double weighted(const sl__xent_args &a, const float *weights, float most, double sum,
                              int32_t label, T *out) const {
-    double logit = static_cast<double>(at(label)); /* out may replace it */
+    double logit = owns(label) ? static_cast<double>(at(label)) : 0; /* out may replace it */
     sl__xent_parts parts = sl__xent_parts_of(&a, weights, label);
     double log_sum = log(sum) + static_cast<double>(most), all = 0, loss = 0;
     for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
@@ -89,7 +91,7 @@ __global__ void __launch_bounds__(1024, 1)
                                     static_cast<int32_t>(a.classes)};
     T *out = dlogits ? dlogits + n * a.classes : nullptr;
     int32_t label = sl__xent_label(&a, labels, n);
-    bool mine = TEAM::rank() == 0;
+    bool mine = TEAM::rank() == 0, has_label = row.owns(label);
     if (label < 0 || label >= row.classes) {
       v[3] += mine && label != SL_IGNORE;
       for (int32_t c = TEAM::rank(); out && c < row.classes; c += TEAM::size())
@@ -97,16 +99,17 @@ __global__ void __launch_bounds__(1024, 1)
       continue;
     }
     peak best = row.largest();
-    double logit = static_cast<double>(value(row.from[label])); /* before the sum, which waits */
+    double logit =
+        has_label ? static_cast<double>(value(row.from[label])) : 0; /* out replaces it */
     double sum = row.exponentials(best.value), loss = 0;
     if (WEIGHTED) {
       loss = row.weighted(a, weights, best.value, sum, label, out);
     } else {
-      if (mine) loss = log(sum) - (logit - static_cast<double>(best.value));
+      if (has_label) loss = log(sum) - (logit - static_cast<double>(best.value));
       float factor = static_cast<float>(static_cast<double>(a.scale) / sum);
       if (out) row.gradient(best.value, factor, label, a.scale, out);
     }
-    v[0] += mine ? loss : 0;
+    v[0] += has_label ? loss : 0;
     v[1] += mine && best.at == label;
     v[2] += mine;
   }
