@@ -33,9 +33,10 @@ struct sl__picture {
   uint8_t *room;                   /* to be freed */
   int stride; /* bytes a pixel: the channels, or 4, of which the last one is none */
   int64_t width, height;
-  int channels;     /* 1 grey, 3 red, green, blue */
-  unsigned most;    /* of a value: 255 is white in 8 bits */
-  uint16_t *values; /* [height, width, channels], to be freed */
+  int channels;                     /* 1 grey, 3 red, green, blue */
+  unsigned most;                    /* of a value: 255 is white in 8 bits */
+  uint16_t *values;                 /* [height, width, channels], to be freed */
+  struct sl__jpeg_decoder *decoder; /* NULL before the first JPEG; to be freed */
 };
 
 /* Each fills the picture, or returns the reason why it cannot. The picture must be zero, or an
@@ -53,6 +54,8 @@ const char *sl__png_read(const uint8_t *bytes, size_t size, struct sl__picture *
  * long as it is not smaller than this, which takes less time; 0: in its own size. */
 const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,
                           struct sl__picture *picture);
+
+void sl__jpeg_free(struct sl__jpeg_decoder *decoder); /* may be NULL */
 
 /* Any of the three, by its first bytes, with nothing behind it; width and height as above. */
 const char *sl__picture_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,

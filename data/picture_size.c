@@ -187,6 +187,7 @@ void sl__picture_lines(struct sl__picture *picture, int64_t first, int64_t lines
 void sl__picture_free(struct sl__picture *picture) {
   free(picture->values);
   free(picture->room);
+  sl__jpeg_free(picture->decoder);
   *picture = (struct sl__picture){0};
 }
 
