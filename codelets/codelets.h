@@ -602,6 +602,12 @@ enum sl_status sl__custom_backward_weight(struct sl_context *context, const stru
 enum sl_status sl__set_values(struct sl_context *context, const struct sl__launch *l,
                               struct sl__tensor *y, const float *values);
 
+/* The task that writes the first tensor next waits until the others are written, and takes no
+ * memory for it before. The first tensor's values are lost. Fewer than two tensors: nothing to do.
+ */
+enum sl_status sl__wait_for(struct sl_context *context, const struct sl__launch *l, int count,
+                            struct sl__tensor *const *tensors);
+
 /* `count` ranks first, first + stride, ..., except skip (-1: none). */
 struct sl__peers {
   int first, count, skip;

@@ -284,20 +284,58 @@ static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slic
   if (slice->x && i == plan->input_reader) sl__tensor_invalidate(slice->x);
 }
 
+/* The first layer of the run that ends with layer `last`. */
+static int first_of_run(const struct sl__plan *plan, int last) {
+  const int *run = plan->grid->run;
+  while (last > 0 && run[last - 1] == run[last]) last--;
+  return last;
+}
+
+/* The gradients of the run behind layer `last`, the backward pass of which came before: with them,
+ * that run's outputs are of no use. Returns their number. */
+static int gradients_behind(const struct sl__plan *plan, const struct sl__step *step, int replica,
+                            int last, struct sl__tensor **grads) {
+  const struct sl_model *model = plan->model;
+  int count = 0, i = last + 1;
+  while (i < model->count && plan->grid->run[i] < 0) i++;
+  for (int end = i < model->count ? plan->grid->run[i] : -1; i <= end; i++) {
+    struct sl__tensor *grad = step->grads[replica][i];
+    if (grad && sl__layer_trains(&model->layers[i]) && sl__grid_is_here(plan->grid, i))
+      grads[count++] = grad;
+  }
+  return count;
+}
+
+/* Layer i of the run that ends with layer `last` waits for the backward pass, if it reads nothing
+ * of its run: all that it needs is there long before, and so the memory of all runs would be taken
+ * at once. */
+static enum sl_status wait_for_backward(struct sl__plan *plan, const struct sl__step *step, int s,
+                                        int c, int i, int last) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  int chunk = c * plan->model->count, count = 0, first = first_of_run(plan, last);
+  struct sl__tensor *tensors[plan->model->count + 2];
+  for (int k = 0; k < layer->input_count; k++)
+    if (layer->input[k] != SL__INPUT && layer->input[k] >= first) return SL_OK;
+  struct sl__pass pass = layer_pass(plan, step, s, c, i, true);
+  tensors[count++] = pass.y;
+  if (!joins_loss(plan, step, last)) tensors[count++] = slice->dy[chunk + output_of(plan, last)];
+  count += gradients_behind(plan, step, slice->replica, last, tensors + count);
+  return sl__wait_for(plan->model->context, &pass.launch, count, tensors);
+}
+
 /* The forward passes of the run that ends with layer `last`, as far as their outputs were not kept.
- * They come as soon as the backward pass can, which waits for them. */
+ */
 static enum sl_status compute_again(struct sl__plan *plan, const struct sl__step *step, int s,
                                     int c, int last) {
   const struct sl__slice *slice = &plan->slices[s];
-  const int *run = plan->grid->run;
   enum sl_status status = SL_OK;
-  int first = last;
-  while (first > 0 && run[first - 1] == last) first--;
-  for (int i = first; i <= last; i++) {
+  for (int i = first_of_run(plan, last); i <= last; i++) {
     if (!slice->y_again[c * plan->model->count + output_of(plan, i)] || is_applied(plan, i))
       continue;
     struct sl__pass pass = layer_pass(plan, step, s, c, i, true);
     pass.launch.priority = SL__PRIORITY_BACKWARD_DATA + plan->model->count - 1 - last;
+    SL__TRY(wait_for_backward(plan, step, s, c, i, last));
     SL__TRY(plan->model->layers[i].kind->forward(&plan->model->layers[i], &pass));
   }
 out:
@@ -312,12 +350,13 @@ static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__st
   if (!writer) return status;
   for (int i = 0; i < layers; i++) writer[i] = -1;
   for (int i = layers - 1; i >= 0; i--) {
-    if (plan->grid->run && plan->grid->run[i] == i && sl__grid_is_here(plan->grid, i))
-      SL__TRY(compute_again(plan, step, s, c, i));
+    bool here = sl__grid_is_here(plan->grid, i);
     if (plan->model->layers[i].needs_gradient) {
       if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
       SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));
-      if (sl__grid_is_here(plan->grid, i) && !is_applied(plan, i) && !joins_loss(plan, step, i))
+      if (plan->grid->run && plan->grid->run[i] == i && here)
+        SL__TRY(compute_again(plan, step, s, c, i));
+      if (here && !is_applied(plan, i) && !joins_loss(plan, step, i))
         SL__TRY(backward_layer(plan, step, s, c, i, writer));
       record_writer(plan, i, writer);
     }

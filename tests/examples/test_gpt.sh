@@ -68,6 +68,17 @@ for style in gpt2 llama; do
   same "$style in chunks, computed again" --recompute 'h*'
 done
 
+# ---- memory ----
+# peak OPTIONS...: prints the most megabytes that tensors took
+peak() {
+  timeout 120 "$gpt" --data "$work/text.txt" --layers 6 --heads 2 --width 32 --context 64 \
+    --batch 16 --replicas 1 --steps 3 --memory-limit cpu=1G "$@" >"$work/out" 2>"$work/err"
+  sed -n 's/^Memory *at most \([0-9.]*\) of.*/\1/p' "$work/out"
+}
+whole=$(peak) less=$(peak --recompute 'h*')
+check "blocks computed again take less than half the memory: $less of $whole MB" \
+  awk "BEGIN { exit !(${less:-9} < 0.5 * ${whole:-0}) }"
+
 # ---- text ----
 check "a longer training" train long.safetensors --steps 300 --lr 5e-3
 loss=$(sed -n 's/^Perplexity *\([0-9.]*\).*/\1/p' "$work/out")

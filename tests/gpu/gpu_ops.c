@@ -34,6 +34,7 @@ static const struct {
                {"custom_loss_gradient", "calls a program's function on a CPU"},
                {"send", "sends"},
                {"receive", "receives"},
+               {"wait_for", "makes a task wait for others"},
                {"unite", "makes tasks wait for each other"},
                {"subgraph", "runs others' functions: see test_program and test_predictor"}};
 

@@ -94,6 +94,22 @@ else
   not_ok "sentences over 2 ranks: other weights"
 fi
 
+# a transformer, a block on each rank, and the cache of keys and values in chunks
+gpt="${GPT:-examples/gpt} --data $work/text --style llama --layers 2 --heads 2 --width 16"
+gpt="$gpt --context 10 --batch 6 --seed 3 --replicas 1 --microbatches 2 --steps 6 --quiet"
+halves='wte,h0=rank0/cpu:0;h1,lnf,head=rank1/cpu:0'
+for options in "" "--chunk 4" "--recompute h*" "--math bf16 --recompute h0"; do
+  if $gpt $options --save "$work/one.safetensors" >"$work/out" 2>"$work/err" &&
+    over 2 $gpt $options --kvstore dist_sync --placement "$halves" \
+      --save "$work/two.safetensors" &&
+    cmp "$work/one.safetensors" "$work/two.safetensors" 2>"$work/err"; then
+    ok "gpt $options over 2 ranks: the weights of one process"
+  else
+    not_ok "gpt $options over 2 ranks: other weights"
+  fi
+done
+halves='embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0'
+
 # the residual of compression is part of a checkpoint, over a model's ranks and groups of them, too
 packed="$network --kvstore dist_sync --compress 2bit:0.01 --placement $halves"
 for ranks in 2 4; do
