@@ -65,6 +65,8 @@ static double kept_bytes(const struct sl__memory_case *c, int i) {
     bytes += saved * (double)sl_shape_count(&layer->saved) * (layer->saved_per_row ? rows : 1);
   if (c->math == SL_MATH_BF16 && !i && !c->model->takes_tokens)
     bytes += value * rows * (double)sl_shape_count(&c->model->sample);
+  if (layer->state.ndim && (c->chunk || !layer->state_is_cache)) /* with its gradient */
+    bytes += 2 * sizeof(float) * rows * (double)sl_shape_count(&layer->state);
   return bytes;
 }
 

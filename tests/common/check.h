@@ -124,23 +124,41 @@ static inline double dot(const double *a, const double *b, int64_t n) {
   return sum;
 }
 
-/* Finite differences: f(x) is a scalar function in double precision; its slope at x along d must be
- * <gradient, d>. */
-static inline void assert_slope(const char *what, double (*f)(const double *x, void *data),
-                                void *data, const double *x, const double *gradient, int64_t n) {
-  for (uint64_t k = 0; k < 3; k++) {
+/* Finite differences: f(x) is a scalar function in double precision; slope: at x along some
+ * directions. */
+enum { DIRECTIONS = 3 };
+
+static inline void find_slopes(double (*f)(const double *x, void *data), void *data,
+                               const double *x, int64_t n, double slope[DIRECTIONS]) {
+  for (uint64_t k = 0; k < DIRECTIONS; k++) {
     double h = 1e-5, *d = random_values(n, 900 + k), *moved = zeros(n), side[2];
     for (int s = 0; s < 2; s++) {
       for (int64_t i = 0; i < n; i++) moved[i] = x[i] + (s ? h : -h) * d[i];
       side[s] = f(moved, data);
     }
-    double slope = (side[1] - side[0]) / (2 * h), claimed = dot(gradient, d, n);
-    double size = sqrt(dot(gradient, gradient, n)) + 1e-3;
-    if (fabs(slope - claimed) > 2e-4 * size)
-      fail_msg("%s: slope by differences %.9g, by the gradient %.9g", what, slope, claimed);
+    slope[k] = (side[1] - side[0]) / (2 * h);
     free(d);
     free(moved);
   }
+}
+
+/* The slope along d must be <gradient, d>. */
+static inline void assert_slopes(const char *what, const double slope[DIRECTIONS],
+                                 const double *gradient, int64_t n) {
+  double size = sqrt(dot(gradient, gradient, n)) + 1e-3;
+  for (uint64_t k = 0; k < DIRECTIONS; k++) {
+    double *d = random_values(n, 900 + k), claimed = dot(gradient, d, n);
+    if (!(fabs(slope[k] - claimed) <= 2e-4 * size))
+      fail_msg("%s: slope by differences %.9g, by the gradient %.9g", what, slope[k], claimed);
+    free(d);
+  }
+}
+
+static inline void assert_slope(const char *what, double (*f)(const double *x, void *data),
+                                void *data, const double *x, const double *gradient, int64_t n) {
+  double slope[DIRECTIONS];
+  find_slopes(f, data, x, n, slope);
+  assert_slopes(what, slope, gradient, n);
 }
 
 #endif
