@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codelets/kernels/tiles.h"
+
 #ifdef SL_HAVE_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 
@@ -37,13 +39,27 @@ bool sl__gemm_available(enum sl__gemm who) {
 #endif
 }
 
+#ifdef SL_HAVE_ONEDNN
+/* Small products, by oneDNN's own threshold (nocopy_checker in its gemm), read A and B where they
+ * lie. With AVX2, rows a multiple of 2 or 4 KB apart then meet in a few sets of the cache: half of
+ * OpenBLAS's speed, measured. */
+static bool strides_collide(bool ta, bool tb, int64_t m, int64_t n, int64_t lda, int64_t ldb) {
+  const int64_t half_page = 512, page = 1024; /* in floats */
+  bool is_copied = 1.0 / (double)m + 1.0 / (double)n < 0.0038;
+  if (is_copied || tb || sl__lanes(0) != 8) return false;
+  if (ta && lda % half_page == 0) return true;
+  return m >= 32 ? ldb % half_page == 0 : m >= 8 && ldb % page == 0;
+}
+#endif
+
 void sl__gemm(enum sl__gemm who, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
               int64_t ldc) {
   sl__one_thread();
 #ifdef SL_HAVE_ONEDNN
-  if (who == SL__GEMM_ONEDNN && dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda,
-                                           b, ldb, beta, c, ldc) == dnnl_success)
+  if (who == SL__GEMM_ONEDNN && !strides_collide(ta, tb, m, n, lda, ldb) &&
+      dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) ==
+          dnnl_success)
     return;
 #endif
   (void)who;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The library that multiplies. The number travels in a task's arguments, so it does not depend on
- * the build. */
+ * the build. OpenBLAS also serves the products for which oneDNN would meet colliding strides. */
 enum sl__gemm { SL__GEMM_OPENBLAS, SL__GEMM_ONEDNN };
 
 /* C [m, n] = alpha op(A) op(B) + beta C, row-major; op(A) is [m, k], op(B) [k, n]; ld: elements

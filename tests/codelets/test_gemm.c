@@ -4,9 +4,10 @@
 
 #include "tests/common/check.h"
 
-static void check(enum sl__gemm who, int m, int n, int k, bool ta, bool tb, double alpha,
+/* pad: floats behind each row */
+static void check(enum sl__gemm who, int m, int n, int k, int pad, bool ta, bool tb, double alpha,
                   double beta) {
-  int pad = 3, lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
+  int lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
   int rows_a = ta ? k : m, rows_b = tb ? n : k;
   double *a = random_values(rows_a * lda, 1), *b = random_values(rows_b * ldb, 2),
          *c = random_values(m * ldc, 3);
@@ -31,8 +32,11 @@ static void check(enum sl__gemm who, int m, int n, int k, bool ta, bool tb, doub
 
 static void products_match(void **state) {
   (void)state;
-  static const int sizes[][3] = {{1, 1, 1},    {1, 10, 500}, {20, 576, 25}, {50, 64, 500},
-                                 {33, 17, 65}, {64, 10, 3},  {5, 130, 1}};
+  /* the last ones have rows that are some multiples of 2 KB apart */
+  static const int sizes[][4] = {{1, 1, 1, 3},     {1, 10, 500, 3},  {20, 576, 25, 3},
+                                 {50, 64, 500, 3}, {33, 17, 65, 3},  {64, 10, 3, 3},
+                                 {5, 130, 1, 3},   {40, 512, 7, 0},  {9, 1024, 5, 0},
+                                 {512, 6, 9, 0},   {48, 20, 33, 492}};
   for (int who = SL__GEMM_OPENBLAS; who <= SL__GEMM_ONEDNN; who++) {
     if (!sl__gemm_available((enum sl__gemm)who)) {
       puts("# built without oneDNN");
@@ -40,8 +44,10 @@ static void products_match(void **state) {
     }
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
       for (int t = 0; t < 4; t++) {
-        check((enum sl__gemm)who, sizes[s][0], sizes[s][1], sizes[s][2], t & 1, t & 2, 1, 0);
-        check((enum sl__gemm)who, sizes[s][0], sizes[s][1], sizes[s][2], t & 1, t & 2, 0.5, 1);
+        check((enum sl__gemm)who, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3], t & 1, t & 2,
+              1, 0);
+        check((enum sl__gemm)who, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3], t & 1, t & 2,
+              0.5, 1);
       }
   }
 }
