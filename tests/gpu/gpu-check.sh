@@ -1,7 +1,7 @@
 #!/bin/bash
 # gpu-check.sh TRAINERS TESTS: does all of Starling work on this machine's GPU? TRAINERS is the
-# folder with lenet, mlp, lstm_lm and resnet, TESTS the one with gpu_ops and the operations' own
-# tests; "make gpu-check" and the bundle's check-gpu call it. Prints TAP and a last line; exit
+# folder with lenet, mlp, lstm_lm, gpt and resnet, TESTS the one with gpu_ops and the operations'
+# own tests; "make gpu-check" and the bundle's check-gpu call it. Prints TAP and a last line; exit
 # status 77 if there is no GPU.
 #   GPU_CHECK_DEVICE  another device than cuda:0, for a test of this script (cpu:0 must pass, too)
 #   GPU_CHECK_STEPS   of each training run (default 20; with a stand-in 6)
@@ -118,13 +118,18 @@ options() {
     gru)
       echo "--data $corpus --cell gru --tied --batch 4 --hidden 40 --embed 40 --bptt 12" \
         "--chunk 5 --lr 1" ;;
+    gpt)
+      echo "--data $corpus --layers 2 --heads 2 --width 24 --context 12 --batch 4 --dropout 0.2" ;;
+    llama)
+      echo "--data $corpus --style llama --layers 2 --heads 2 --kv-heads 1 --width 24" \
+        "--context 12 --batch 4 --chunk 5" ;;
   esac
 }
 # train NAME TRAINER OPTIONS...: leaves $work/NAME.jsonl and NAME.safetensors
 train() {
   local name=$1 trainer=$2; shift 2
   local program=$trainer
-  [ "$trainer" = gru ] && program=lstm_lm
+  case $trainer in gru) program=lstm_lm ;; llama) program=gpt ;; esac
   # shellcheck disable=SC2046
   timeout -k 10 "${GPU_CHECK_TIMEOUT:-600}" "$trainers/$program" $(options "$trainer") \
     --steps "$steps" --seed 3 --quiet --log "$work/$name.jsonl" \
@@ -167,7 +172,7 @@ follows() {
   verdict $status "$text: losses $said"
 }
 
-for trainer in lenet mlp lstm_lm gru resnet; do
+for trainer in lenet mlp lstm_lm gru gpt llama resnet; do
   for math in f32 tf32 bf16; do
     if [ $math = tf32 ]; then # a CPU computes it as f32
       cp "$work/$trainer-cpu-f32.jsonl" "$work/$trainer-cpu-tf32.jsonl" 2>/dev/null || continue
@@ -191,9 +196,12 @@ eager() {
     cmp -s "$work/eager-$name.safetensors" "$work/$name.safetensors"
   verdict $? "$name: the same weights to the bit if each call is a task"
 }
-for trainer in lenet mlp lstm_lm gru resnet; do
+for trainer in lenet mlp lstm_lm gru gpt llama resnet; do
   eager "$trainer-f32" "$trainer" --devices "$device" --replicas 1
 done
+train again gpt --devices "$device" --replicas 1 --recompute 'h*' &&
+  cmp -s "$work/again.safetensors" "$work/gpt-f32.safetensors"
+verdict $? "gpt on $device, its blocks computed again: the same weights to the bit"
 eager lstm_lm-bf16 lstm_lm --devices "$device" --replicas 1 --math bf16
 
 # ---- GPU and CPU together ------------------------------------------------------------------------
