@@ -9,17 +9,15 @@
 /* ---- metrics ---- */
 
 static const struct {
-  const char *name;
+  const char *name, *title; /* the option's, and for people */
   size_t field;
   bool larger; /* is better */
+  bool share;  /* of 1: printed in percent */
 } metrics[] = {
-    {"loss", offsetof(struct sl_fit_evaluation, loss), false},
-    {"accuracy", offsetof(struct sl_fit_evaluation, accuracy), true},
-    {"top5", offsetof(struct sl_fit_evaluation, top5), true},
-    {"auc", offsetof(struct sl_fit_evaluation, auc), true},
-    {"mae", offsetof(struct sl_fit_evaluation, mae), false},
-    {"rmse", offsetof(struct sl_fit_evaluation, rmse), false},
-    {"r2", offsetof(struct sl_fit_evaluation, r2), true},
+#define SL__FIT_METRIC(key, title, larger, share)                                                  \
+  {#key, title, offsetof(struct sl_fit_evaluation, key), larger, share},
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
 };
 enum { METRICS = sizeof metrics / sizeof *metrics, LOSS = 0, ACCURACY = 1 };
 
@@ -170,6 +168,29 @@ bool sl__fit_is_patient(const struct sl__fit *fit) {
 
 /* ---- messages ---- */
 
+/* Does result_text have it, or, of the loss, the line before it? */
+static bool is_printed(const struct sl_fit_evaluation *test, const char *metric) {
+  const char *const printed = !isnan(test->rmse)       ? "loss rmse r2"
+                              : !isnan(test->auc)      ? "loss accuracy auc"
+                              : !isnan(test->accuracy) ? "loss accuracy"
+                                                       : "loss";
+  return strstr(printed, metric) != NULL;
+}
+
+/* "  MAE 0.1234" if the line has not got what decides. */
+static const char *deciding_text(const struct sl__fit *fit, bool is_text, char *text, size_t size) {
+  const char *name = fit->options.metric;
+  int metric = find_metric(name);
+  double value = value_of(&fit->result.last, metric);
+  *text = '\0';
+  if (metric == LOSS || (!is_text && is_printed(&fit->result.last, name))) return text;
+  if (metrics[metric].share)
+    snprintf(text, size, "  %s %.2f %%", metrics[metric].title, 100 * value);
+  else
+    snprintf(text, size, "  %s %.4g", metrics[metric].title, value);
+  return text;
+}
+
 /* What the test line has behind the loss. */
 static const char *result_text(const struct sl_fit_evaluation *test, char *text, size_t size) {
   size_t used = 0;
@@ -194,16 +215,19 @@ static const char *result_text(const struct sl_fit_evaluation *test, char *text,
 }
 
 static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
-  char text[1024];
+  char text[1024], deciding[64];
   const struct sl_fit_evaluation *test = &fit->result.last;
   long long number = (long long)epoch, all = (long long)fit->epochs;
-  if (sl_dataset_info(sl_loader_dataset(fit->train))->tokens)
+  bool is_text = sl_dataset_info(sl_loader_dataset(fit->train))->tokens;
+  deciding_text(fit, is_text, deciding, sizeof deciding);
+  if (is_text)
     sl__progress_print(&fit->progress,
-                       "epoch %lld/%lld  train perplexity %.3f  validation perplexity %.3f", number,
-                       all, exp(train), exp(test->loss));
+                       "epoch %lld/%lld  train perplexity %.3f  validation perplexity %.3f%s",
+                       number, all, exp(train), exp(test->loss), deciding);
   else
-    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f%s", number,
-                       all, train, test->loss, result_text(test, text, sizeof text));
+    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f%s%s",
+                       number, all, train, test->loss, result_text(test, text, sizeof text),
+                       deciding);
 }
 
 static enum sl_status call_back(struct sl__fit *fit, bool is_best) {
