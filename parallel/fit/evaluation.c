@@ -162,6 +162,35 @@ static bool note_best(struct sl__fit *fit) {
   return is_best;
 }
 
+/* Why an evaluation has no number for the metric, and what to do. That is due to the validation
+ * set's targets, so later evaluations will have none either. */
+static const char *no_number_text(const struct sl__fit *fit, char *text, size_t size) {
+  const char *metric = fit->options.metric;
+  const char *set = sl_dataset_info(sl_loader_dataset(fit->options.validation))->name;
+  const char *why = "all its targets or labels are missing; take another validation set";
+  if (!strcmp(metric, "r2"))
+    why = "all its targets are equal; take mae, rmse or loss, or another validation set";
+  if (!strcmp(metric, "auc"))
+    why =
+        "all its samples are positive, or all negative; take accuracy or loss, or another "
+        "validation set";
+  snprintf(text, size, "metric %s: is no number on %s: %s", metric, set, why);
+  return text;
+}
+
+/* Nothing can be the best by such a metric: a run that asked for it would end without a file, or
+ * too early. */
+static enum sl_status check_number(struct sl__fit *fit) {
+  char text[512];
+  double value = value_of(&fit->result.last, find_metric(fit->options.metric));
+  if (!isnan(value)) return SL_OK;
+  if (fit->options.best || fit->options.patience)
+    return sl__fail(SL_BAD_ARGUMENT, "%s", no_number_text(fit, text, sizeof text));
+  if (!fit->warned && !fit->rank) sl__fit_warn(fit, no_number_text(fit, text, sizeof text));
+  fit->warned = true;
+  return SL_OK;
+}
+
 bool sl__fit_is_patient(const struct sl__fit *fit) {
   return !fit->options.patience || fit->best.since < fit->options.patience;
 }
@@ -247,6 +276,7 @@ enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t epoch, bool *is_bes
     return SL_OK;
   }
   enum sl_status status = evaluate(fit, epoch);
+  if (status == SL_OK) status = check_number(fit);
   if (status != SL_OK) return status;
   *is_best = note_best(fit);
   print_epoch(fit, epoch, train);

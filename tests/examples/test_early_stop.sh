@@ -102,5 +102,23 @@ refused "^mlp: --metric acc: unknown" --metric acc
 refused "^mlp: metric rmse: an evaluation with this loss" --metric rmse
 refused "other programs take .pt" --best "$work/x.pt"
 refused "^mlp: --save and best: both name" --save "$work/x" --best "$work/x"
+
+# ---- a metric that is no number ----
+awk 'BEGIN { print "a,y"; for (i = 0; i < 40; i++) print i ",5" }' >"$work/equal.csv"
+awk 'BEGIN { print "a,y"; for (i = 0; i < 40; i++) print i ",1" }' >"$work/ones.csv"
+small="--batch 10 --epochs 3 --hidden 4"
+# shellcheck disable=SC2086 # $small is several words
+{
+  equal="$small --data $work/equal.csv --target y --metric r2"
+  why="^mlp: metric r2: is no number on $work/equal.csv, validation set: all its targets are equal"
+  refused "$why" $equal --best "$work/none.json"
+  refused "$why" $equal --patience 2
+  check "no file is there" test ! -e "$work/none.json"
+  refused "metric auc: .*: all its samples are positive, or all negative; take accuracy" \
+    $small --data "$work/ones.csv" --target y --loss bce --metric auc --patience 1
+  "$mlp" $equal --quiet >"$work/out" 2>"$work/err"
+  verdict $? "where nothing depends on it, the run goes on"
+  check "with a warning, once" test "$(grep -c "$why" "$work/err"):$(wc -l <"$work/err")" = 1:1
+}
 echo "1..$n"
 exit $failed
