@@ -301,7 +301,9 @@ else
   for page in one two ends nasty metrics; do
     looked_at $page.html
     sections='summary curves course devices placement settings'
-    [ $page = ends ] || [ $page = metrics ] || sections='summary curves course confusion devices placement settings'
+    case $page in ends | metrics) ;; *)
+      sections='summary curves course confusion devices placement settings' ;;
+    esac
     [ $page = two ] && sections="$sections trace-1"
     for width in 1200 400; do
       at="width $width"
