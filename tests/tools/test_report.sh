@@ -166,6 +166,10 @@ says metrics.html '<b>25.00 %</b><span>test top-5 accuracy (best 50.00 % after s
 lacks metrics.html '<img|Test word'
 write both.html "$work/metrics.jsonl" "$work/a.jsonl"
 says both.html '<th scope="row">Test AUC</th><td>0.5000 (best 0.7500 after step 1)</td><td>–</td>'
+cp "$work/metrics.jsonl" "$work/copy.jsonl"
+write twice.html "$work/metrics.jsonl" "$work/copy.jsonl"
+check "a metric of two runs has one chart" \
+  test "$(grep -c 'aria-label="Test MAE"' "$work/twice.html")" = 1
 write bare.html "$work/old.jsonl" --trace "$work/bare" --smooth 1
 lacks bare.html '<script|Critical path|data:image/svg.xml'
 mkdir "$work/x" "$work/y"
