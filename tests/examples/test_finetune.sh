@@ -37,7 +37,7 @@ refused() {
     not_ok "$*: exit code $got (not $code)"
   fi
 }
-refused 2 "^[a-z]*: freeze: there is no layer or group 'conv9'; the layers are conv1, " --freeze conv9
+refused 2 "^[a-z]*: freeze: there is no layer or group 'conv9'; the layers are conv1" --freeze conv9
 refused 2 "^[a-z]*: --lr-of: rate: there is no layer or group 'nix'; the layers" --lr-of nix=2
 refused 2 "^[a-z]*: --decay-of: decay: there is no layer or group 'nix'; the" --decay-of nix=2
 refused 2 "all layers with parameters are frozen" --freeze '*'
