@@ -43,4 +43,10 @@ void sl__batches_end(struct sl__batches *batches);
 enum sl_status sl__batches_fill(struct sl__batches *batches, int64_t number,
                                 const struct sl__rows *to, struct sl_batch *batch);
 
+/* Fills a batch once more, as part `part` of all has it, for a message about it; the loader's
+ * threads rest meanwhile, so that a set's functions are not called at once where they were not
+ * before. samples: [batch], of the rows that have one. */
+enum sl_status sl__loader_refill(struct sl_loader *loader, int64_t part, int64_t epoch,
+                                 int64_t index, int64_t *samples, const struct sl__rows *rows);
+
 #endif

@@ -33,6 +33,9 @@ struct sl__dataset_kind {
   int64_t (*labels)(const struct sl_dataset *set, int64_t i);
   /* The bucket of sample i; NULL: the set has none. */
   int (*bucket)(const struct sl_dataset *set, int64_t i);
+  /* The number that sample i has in the file or the set that it comes from, for messages; NULL: i.
+   */
+  int64_t (*number)(const struct sl_dataset *set, int64_t i);
   /* Frees what the kind has added to struct sl_dataset; NULL: nothing. */
   void (*free)(struct sl_dataset *set);
 };

@@ -45,6 +45,7 @@ struct sl_loader {
   pthread_mutex_t lock; /* guards the members below and the slots' states */
   pthread_cond_t freed, filled;
   bool stop;
+  bool rests;     /* no thread begins a batch */
   int64_t next;   /* number of the batch to be filled, counted over all epochs */
   int64_t handed; /* number of the batch to be handed out */
   uint64_t seeks; /* number of seeks: a batch that was begun before a seek is discarded */
@@ -75,7 +76,7 @@ static void *run(void *argument) {
   struct sl_loader *loader = reader->loader;
   pthread_mutex_lock(&loader->lock);
   while (!loader->stop) {
-    struct slot *slot = find_slot(loader, FREE, -1);
+    struct slot *slot = loader->rests ? NULL : find_slot(loader, FREE, -1);
     if (!slot) {
       pthread_cond_wait(&loader->freed, &loader->lock);
       continue;
@@ -288,6 +289,40 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   return SL_OK;
 out:
   sl_loader_free(l);
+  return status;
+}
+
+/* ---- once more ---- */
+
+/* Waits for the batches that are being filled. */
+static void rest(struct sl_loader *loader) {
+  pthread_mutex_lock(&loader->lock);
+  loader->rests = true;
+  while (find_slot(loader, FILLING, -1)) pthread_cond_wait(&loader->filled, &loader->lock);
+  pthread_mutex_unlock(&loader->lock);
+}
+
+static void go_on(struct sl_loader *loader) {
+  pthread_mutex_lock(&loader->lock);
+  loader->rests = false;
+  pthread_cond_broadcast(&loader->freed);
+  pthread_mutex_unlock(&loader->lock);
+}
+
+enum sl_status sl__loader_refill(struct sl_loader *loader, int64_t part, int64_t epoch,
+                                 int64_t index, int64_t *samples, const struct sl__rows *rows) {
+  struct sl__batches again = {.dataset = loader->batches.dataset,
+                              .options = loader->batches.options};
+  struct sl_batch batch;
+  again.options.part_index = part;
+  enum sl_status status = sl__batches_begin(&again);
+  if (status == SL_OK) {
+    rest(loader);
+    status = sl__batches_fill(&again, epoch * again.length + index, rows, &batch);
+    go_on(loader);
+    memcpy(samples, again.samples, (size_t)again.options.batch * sizeof *samples);
+  }
+  sl__batches_end(&again);
   return status;
 }
 

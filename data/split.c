@@ -79,6 +79,12 @@ static enum sl_status fill_labels(const struct sl_dataset *set, int64_t count,
   return status;
 }
 
+static int64_t number(const struct sl_dataset *set, int64_t i) {
+  const struct part_set *part = (const struct part_set *)set;
+  if (part->samples) i = part->samples[i];
+  return part->base->kind->number ? part->base->kind->number(part->base, i) : i;
+}
+
 static void free_part(struct sl_dataset *set) {
   struct part_set *part = (struct part_set *)set;
   sl_dataset_free(part->base);
@@ -87,10 +93,13 @@ static void free_part(struct sl_dataset *set) {
 }
 
 static const struct sl__dataset_kind part_kind = {
-    .fill = fill, .expect = expect, .free = free_part};
+    .fill = fill, .expect = expect, .number = number, .free = free_part};
 /* of a base that has the labels apart */
-static const struct sl__dataset_kind labelled_kind = {
-    .fill = fill, .expect = expect, .fill_labels = fill_labels, .free = free_part};
+static const struct sl__dataset_kind labelled_kind = {.fill = fill,
+                                                      .expect = expect,
+                                                      .fill_labels = fill_labels,
+                                                      .number = number,
+                                                      .free = free_part};
 
 /* ---- the samples of a part ---- */
 

@@ -19,7 +19,7 @@ static enum sl_status unknown(const struct sl__layer_list *list, const struct sl
   for (int i = 0; i < model->count && used < sizeof names; i++)
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
                              model->layers[i].name);
-  return sl__fail(SL_BAD_ARGUMENT, "%s: there is no layer or group '%s'; there are %s",
+  return sl__fail(SL_BAD_ARGUMENT, "%s: there is no layer or group '%s'; the layers are %s",
                   list->subject, name, names);
 }
 

@@ -66,9 +66,9 @@ enum sl_status sl_freeze(struct sl_model *model, const char *layers) {
   char *names = NULL, *text = NULL;
   bool *marked = sl__alloc((size_t)model->count + 1, sizeof *marked, "frozen layers");
   if (!marked) return SL_NO_MEMORY;
-  SL__TRY(check_unused(model, "sl_freeze"));
+  SL__TRY(check_unused(model, "freeze"));
   if (layers && *layers) {
-    const struct sl__layer_list list = {"sl_freeze", mark, marked};
+    const struct sl__layer_list list = {"freeze", mark, marked};
     names = sl__strdup(layers);
     status = names ? sl__layer_list_walk(&list, model, names) : SL_NO_MEMORY;
     SL__TRY(status);
@@ -159,12 +159,12 @@ static enum sl_status set_factors(struct sl_model *model, const char *subject, c
 enum sl_status sl_group_rate(struct sl_model *model, const char *rules) {
   SL__NEEDS(model);
   const double least = 1e-6; /* without a rate a layer is frozen: sl_freeze */
-  return set_factors(model, "sl_group_rate", rules, least, offsetof(struct sl__layer, lr_factor));
+  return set_factors(model, "rate", rules, least, offsetof(struct sl__layer, lr_factor));
 }
 
 enum sl_status sl_group_decay(struct sl_model *model, const char *rules) {
   SL__NEEDS(model);
-  return set_factors(model, "sl_group_decay", rules, 0, offsetof(struct sl__layer, decay_factor));
+  return set_factors(model, "decay", rules, 0, offsetof(struct sl__layer, decay_factor));
 }
 
 enum sl_status sl_decay_weights_only(struct sl_model *model, bool weights_only) {

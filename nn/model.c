@@ -384,10 +384,9 @@ enum sl_status sl__model_check_trains(const struct sl_model *model) {
                             lacks);
   }
   if (below)
-    return sl__fail(
-        SL_BAD_ARGUMENT,
-        "all layers with parameters are frozen (%s); leave one of them out of sl_freeze",
-        model->frozen);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "all layers with parameters are frozen (%s); leave one of them to be trained",
+                    model->frozen);
   return SL_OK;
 }
 

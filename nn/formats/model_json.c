@@ -169,11 +169,26 @@ enum sl_status sl_model_architecture(const struct sl_model *model, const char *w
 struct reader {
   const char *path;  /* for messages */
   const char *layer; /* the layer that is being read; "" before the first */
+  /* of the layer that is being read, before its name is known; number 0: none is */
+  size_t number, count;
+  const char *kind; /* NULL: not known either */
 };
 
+/* "layer fc1: ", "layer 3 of 5 (dense): ", or nothing. */
+static const char *layer_text(const struct reader *r, char *text, size_t size) {
+  *text = '\0';
+  if (*r->layer)
+    snprintf(text, size, "layer %.64s: ", r->layer);
+  else if (r->number)
+    snprintf(text, size, "layer %zu of %zu%s%.64s%s: ", r->number, r->count, r->kind ? " (" : "",
+             r->kind ? r->kind : "", r->kind ? ")" : "");
+  return text;
+}
+
 static enum sl_status bad(const struct reader *r, const char *key, const char *what) {
-  return sl__fail(SL_BAD_FILE, "%s: %s%.64s%s\"%.64s\" %s", r->path, *r->layer ? "layer " : "",
-                  r->layer, *r->layer ? ": " : "", key, what);
+  char layer[160];
+  return sl__fail(SL_BAD_FILE, "%s: %s\"%.64s\" %s", r->path, layer_text(r, layer, sizeof layer),
+                  key, what);
 }
 
 static enum sl_status read_text(const struct reader *r, const json_t *object, const char *key,
@@ -317,14 +332,24 @@ static enum sl_status find_kind(const struct reader *r, const struct sl_context 
       r->path, r->layer, name);
 }
 
+/* Before its name is known. */
+static enum sl_status begin_layer(struct reader *r, const json_t *object, size_t number,
+                                  size_t count) {
+  r->layer = "";
+  r->number = number;
+  r->count = count;
+  r->kind = json_string_value(json_object_get(object, "kind"));
+  if (json_is_object(object)) return SL_OK;
+  return sl__fail(SL_BAD_FILE, "%s: layer %zu of %zu: \"layers\" must be a list of objects",
+                  r->path, number, count);
+}
+
 static enum sl_status read_layer(struct reader *r, struct sl_model *model, json_t *object) {
   const struct sl__layer_kind *kind = NULL;
   enum sl_status status;
   void *options = NULL;
   char *names = NULL;
   const char *name;
-  r->layer = "";
-  if (!json_is_object(object)) return bad(r, "layers", "must be a list of objects");
   SL__TRY(read_text(r, object, "name", &name));
   r->layer = name;
   SL__TRY(find_kind(r, model->context, object, &kind));
@@ -412,8 +437,13 @@ static enum sl_status read_model(struct reader *r, struct sl_context *context, c
   SL__TRY(make_model(r, context, object, model));
   size_t count = json_array_size(layers);
   if (count < 1 || count > MOST_LAYERS) return bad(r, "layers", "must be there, a list of layers");
-  for (size_t i = 0; i < count; i++) SL__TRY(read_layer(r, *model, json_array_get(layers, i)));
+  for (size_t i = 0; i < count; i++) {
+    json_t *layer = json_array_get(layers, i);
+    SL__TRY(begin_layer(r, layer, i + 1, count));
+    SL__TRY(read_layer(r, *model, layer));
+  }
   r->layer = "";
+  r->number = 0;
   SL__TRY(read_outputs(r, json_object_get(object, "outputs"), *model));
   SL__TRY(sl__metadata_read(*model, r->path, object));
 out:

@@ -9,17 +9,15 @@
 /* ---- metrics ---- */
 
 static const struct {
-  const char *name;
+  const char *name, *title; /* the option's, and for people */
   size_t field;
   bool larger; /* is better */
+  bool share;  /* of 1: printed in percent */
 } metrics[] = {
-    {"loss", offsetof(struct sl_fit_evaluation, loss), false},
-    {"accuracy", offsetof(struct sl_fit_evaluation, accuracy), true},
-    {"top5", offsetof(struct sl_fit_evaluation, top5), true},
-    {"auc", offsetof(struct sl_fit_evaluation, auc), true},
-    {"mae", offsetof(struct sl_fit_evaluation, mae), false},
-    {"rmse", offsetof(struct sl_fit_evaluation, rmse), false},
-    {"r2", offsetof(struct sl_fit_evaluation, r2), true},
+#define SL__FIT_METRIC(key, title, larger, share)                                                  \
+  {#key, title, offsetof(struct sl_fit_evaluation, key), larger, share},
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
 };
 enum { METRICS = sizeof metrics / sizeof *metrics, LOSS = 0, ACCURACY = 1 };
 
@@ -164,11 +162,63 @@ static bool note_best(struct sl__fit *fit) {
   return is_best;
 }
 
+/* Why an evaluation has no number for the metric, and what to do. That is due to the validation
+ * set's targets, so later evaluations will have none either. */
+static const char *no_number_text(const struct sl__fit *fit, char *text, size_t size) {
+  const char *metric = fit->options.metric;
+  const char *set = sl_dataset_info(sl_loader_dataset(fit->options.validation))->name;
+  const char *why = "all its targets or labels are missing; take another validation set";
+  if (!strcmp(metric, "r2"))
+    why = "all its targets are equal; take mae, rmse or loss, or another validation set";
+  if (!strcmp(metric, "auc"))
+    why =
+        "all its samples are positive, or all negative; take accuracy or loss, or another "
+        "validation set";
+  snprintf(text, size, "metric %s: is no number on %s: %s", metric, set, why);
+  return text;
+}
+
+/* Nothing can be the best by such a metric: a run that asked for it would end without a file, or
+ * too early. */
+static enum sl_status check_number(struct sl__fit *fit) {
+  char text[512];
+  double value = value_of(&fit->result.last, find_metric(fit->options.metric));
+  if (!isnan(value)) return SL_OK;
+  if (fit->options.best || fit->options.patience)
+    return sl__fail(SL_BAD_ARGUMENT, "%s", no_number_text(fit, text, sizeof text));
+  if (!fit->warned && !fit->rank) sl__fit_warn(fit, no_number_text(fit, text, sizeof text));
+  fit->warned = true;
+  return SL_OK;
+}
+
 bool sl__fit_is_patient(const struct sl__fit *fit) {
   return !fit->options.patience || fit->best.since < fit->options.patience;
 }
 
 /* ---- messages ---- */
+
+/* Does result_text have it, or, of the loss, the line before it? */
+static bool is_printed(const struct sl_fit_evaluation *test, const char *metric) {
+  const char *const printed = !isnan(test->rmse)       ? "loss rmse r2"
+                              : !isnan(test->auc)      ? "loss accuracy auc"
+                              : !isnan(test->accuracy) ? "loss accuracy"
+                                                       : "loss";
+  return strstr(printed, metric) != NULL;
+}
+
+/* "  MAE 0.1234" if the line has not got what decides. */
+static const char *deciding_text(const struct sl__fit *fit, bool is_text, char *text, size_t size) {
+  const char *name = fit->options.metric;
+  int metric = find_metric(name);
+  double value = value_of(&fit->result.last, metric);
+  *text = '\0';
+  if (metric == LOSS || (!is_text && is_printed(&fit->result.last, name))) return text;
+  if (metrics[metric].share)
+    snprintf(text, size, "  %s %.2f %%", metrics[metric].title, 100 * value);
+  else
+    snprintf(text, size, "  %s %.4g", metrics[metric].title, value);
+  return text;
+}
 
 /* What the test line has behind the loss. */
 static const char *result_text(const struct sl_fit_evaluation *test, char *text, size_t size) {
@@ -194,16 +244,19 @@ static const char *result_text(const struct sl_fit_evaluation *test, char *text,
 }
 
 static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
-  char text[1024];
+  char text[1024], deciding[64];
   const struct sl_fit_evaluation *test = &fit->result.last;
   long long number = (long long)epoch, all = (long long)fit->epochs;
-  if (sl_dataset_info(sl_loader_dataset(fit->train))->tokens)
+  bool is_text = sl_dataset_info(sl_loader_dataset(fit->train))->tokens;
+  deciding_text(fit, is_text, deciding, sizeof deciding);
+  if (is_text)
     sl__progress_print(&fit->progress,
-                       "epoch %lld/%lld  train perplexity %.3f  validation perplexity %.3f", number,
-                       all, exp(train), exp(test->loss));
+                       "epoch %lld/%lld  train perplexity %.3f  validation perplexity %.3f%s",
+                       number, all, exp(train), exp(test->loss), deciding);
   else
-    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f%s", number,
-                       all, train, test->loss, result_text(test, text, sizeof text));
+    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f%s%s",
+                       number, all, train, test->loss, result_text(test, text, sizeof text),
+                       deciding);
 }
 
 static enum sl_status call_back(struct sl__fit *fit, bool is_best) {
@@ -223,6 +276,7 @@ enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t epoch, bool *is_bes
     return SL_OK;
   }
   enum sl_status status = evaluate(fit, epoch);
+  if (status == SL_OK) status = check_number(fit);
   if (status != SL_OK) return status;
   *is_best = note_best(fit);
   print_epoch(fit, epoch, train);

@@ -48,6 +48,7 @@ struct sl__fit {
   /* evaluation */
   double epoch_loss, epoch_terms; /* sums over the epoch: of the loss, and of its divisor */
   struct sl__best best;
+  bool warned; /* that the metric is no number */
   /* output */
   struct sl__progress progress;
   struct sl__meter meter;

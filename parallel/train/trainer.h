@@ -16,6 +16,8 @@
 struct sl__pending_step {
   struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker */
   int slot;                         /* the loader's, of this batch */
+  struct sl_loader *loader;
+  int64_t index; /* of the batch in its epoch (report.epoch); -1: not known here */
   struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
   struct sl__tensor *squares[2];    /* [1]: of the gradient, and the sum of its replicas'; NULL: not
                                        logged */
@@ -66,9 +68,9 @@ struct sl_trainer {
   struct sl__pending_step pending[SL__MAX_IN_FLIGHT];
   int64_t submitted, finished; /* of the pending steps, whether they train or evaluate */
   int64_t awaited;             /* one wait was for all steps before this one */
-  int64_t timed;               /* finished steps at timed_s: what tells short steps from long ones */
+  int64_t timed; /* finished steps at timed_s: what tells short steps from long ones */
   double timed_s;
-  int64_t step;                /* number of training steps submitted */
+  int64_t step; /* number of training steps submitted */
   struct sl__data_position next_batch;
   struct sl__predictions *predictions; /* that an evaluation collects; NULL: none */
   bool carry_state;                    /* see struct sl_trainer_options */

@@ -8,6 +8,7 @@
 #include "core/net/net.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/wait.h"
+#include "parallel/train/bad_target.h"
 #include "parallel/train/captured_step.h"
 #include "parallel/train/ranks.h"
 #include "parallel/train/trainer.h"
@@ -134,6 +135,8 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   int64_t length = sl_loader_length(loader);
   float scale[SL_MAX_FIELDS];
   p->inputs = NULL;
+  p->loader = loader;
+  p->index = training ? t->next_batch.index : -1;
   p->share = 0; /* the other ranks know it */
   p->report = begin_report(t);
   p->report.epoch = t->next_batch.epoch;
@@ -180,6 +183,8 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
     return status;
   }
   p->slot = batch.slot;
+  p->loader = loader;
+  p->index = batch.index;
   p->report = begin_report(t);
   p->report.epoch = batch.epoch;
   p->report.last = batch.last;
@@ -225,24 +230,15 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
 }
 
 /* i: the loss's part. */
-static enum sl_status check_stats(const struct sl_trainer *t, const struct sl_report *r, int i,
-                                  const float *stats) {
-  const struct sl__loss *loss = sl__loss_of_part(&t->loss, i);
+static enum sl_status check_stats(const struct sl_trainer *t, const struct sl__pending_step *p,
+                                  int i, const float *stats) {
   char of[96] = "";
   if (t->loss.part_count) snprintf(of, sizeof of, ", output '%s'", t->loss.parts[i].field.name);
-  if (stats[3] > 0 && !sl__loss_takes_labels(loss))
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "step %lld%s: %.0f targets are outside of what the loss %s takes (0 to 1)",
-                    (long long)r->step, of, (double)stats[3], loss->row->name);
-  if (stats[3] > 0)
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "step %lld%s: %.0f labels are outside the model's classes; is the last "
-                    "layer as wide as the data has classes?",
-                    (long long)r->step, of, (double)stats[3]);
+  if (stats[3] > 0) return sl__fail_bad_target(t, p, i, (double)stats[3]);
   if (!isfinite(stats[0]))
     return sl__fail(SL_NOT_FINITE,
                     "step %lld%s: the loss is %s; lower the learning rate or clip the gradient",
-                    (long long)r->step, of, isnan(stats[0]) ? "not a number" : "infinite");
+                    (long long)p->report.step, of, isnan(stats[0]) ? "not a number" : "infinite");
   return SL_OK;
 }
 
@@ -331,7 +327,7 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   if (p->inputs) SL__TRY(sl__batch_tensors_recycle(p->inputs, p->slot));
   if (t->ranks.size) SL__TRY(sl__net_check(t->model->context->net));
   for (int i = 0; i < sl__loss_terms(&t->loss) && status == SL_OK; i++)
-    status = check_stats(t, &p->report, i, stats + 4 * i);
+    status = check_stats(t, p, i, stats + 4 * i);
   SL__TRY(t->is_async ? announce(t, status) : status); /* with a common step all ranks see it */
   *report = p->report;
   if (t->loss.part_count)

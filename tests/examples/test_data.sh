@@ -172,14 +172,21 @@ verdict $? "a training that fails at once leaves no file, whole or half"
 # ---- targets outside of what a loss takes ----
 awk 'BEGIN { print "a,y"; for (i = 0; i < 64; i++) print i "," (i == 40 ? 2 : i % 2) }' \
   >"$work/outside.csv"
+sed 's/,2$/,1/' "$work/outside.csv" >"$work/inside.csv"
 awk 'BEGIN { print "a,y"; for (i = 0; i < 64; i++) print i "," i % 5 }' >"$work/five.csv"
 printf 'a,y\n1,7\n' >"$work/seven.csv"
 awk 'BEGIN { print "a,y,z"; for (i = 0; i < 64; i++) print i ",0,0" }' >"$work/zeros.csv"
 small="--quiet --hidden 4 --batch 8 --epochs 1 --validation $work"
 # shellcheck disable=SC2086
 {
-  refused 2 "1 targets are outside of what the loss bce takes (0 to 1)" "$mlp" $small/outside.csv \
-    --data "$work/outside.csv" --target y --loss bce --save "$work/out.d/m.json"
+  refused 2 "outside.csv.* sample 40 (from 0): target 'y' is 2, but the loss bce takes 0 to 1" \
+    "$mlp" $small/outside.csv --data "$work/outside.csv" --target y --loss bce \
+    --save "$work/out.d/m.json"
+  refused 2 "outside.csv.* sample 40 (from 0): target 'y' is 2" "$mlp" $small --validation 0.5 \
+    --data "$work/outside.csv" --target y --loss bce
+  refused 2 "outside.csv.* sample 40 .* correct it.* (in an evaluation, 1 such in its batch)" \
+    "$mlp" $small/outside.csv --data "$work/inside.csv" --target y --loss bce \
+    --best "$work/out.d/m.json"
   refused 1 '"7" does not occur\|class 7\|has class' "$mlp" $small/seven.csv \
     --data "$work/five.csv" --target y --task classification
   train $small/zeros.csv --data "$work/zeros.csv" --target y,z --loss cosine \

@@ -35,6 +35,8 @@ verdict $? "a run with --patience 2"
 check "it ends where its log says: $(did "$work/whole.jsonl" "$work/out")" \
   test "$(did "$work/whole.jsonl" "$work/out")" = "$(expected test_accuracy -1 2 "$work/whole.jsonl")"
 check "before its last epoch" test "$(grep -c '"test_loss"' "$work/whole.jsonl")" -lt 12
+check "its last lines have what decided" \
+  grep -q "^Best weights   $work/best.json: test accuracy [0-9.]* %, of epoch [0-9]*\$" "$work/out"
 check "and says so" grep -q "^Ended early    no better accuracy in 2 evaluations; the best was" \
   "$work/out"
 check "so does its log" grep -q '"end": "done".*"message": "no better accuracy in 2' \
@@ -50,6 +52,18 @@ check "the best weights give $right right answers, the accuracy of epoch $best" 
 $train --patience 1 --log "$work/loss.jsonl" --best "$work/loss.safetensors" >"$work/out" 2>"$work/err"
 check "by the loss, --patience 1: $(did "$work/loss.jsonl" "$work/out")" \
   test "$(did "$work/loss.jsonl" "$work/out")" = "$(expected test_loss 1 1 "$work/loss.jsonl")"
+
+check "its last lines have the loss, which decided" grep -q '^Test loss      [0-9.]*$' "$work/out"
+
+# a metric that the line of an epoch has not got otherwise
+$mlp --hidden 16 --batch 250 --epochs 2 --metric top5 >"$work/out" 2>"$work/err"
+check "--metric top5: on each epoch's line" \
+  test "$(grep -c '^epoch .* test accuracy .* %  top-5 accuracy [0-9.]* %$' "$work/out")" = 2
+check "and below them" grep -q '^Test top-5 accuracy [0-9.]* %$' "$work/out"
+$mlp --data friedman --hidden 16 --batch 250 --epochs 1 --metric mae >"$work/out" 2>"$work/err"
+check "--metric mae: on the epoch's line" \
+  grep -q '^epoch .* test RMSE .*  R2 .*  MAE [0-9.]*$' "$work/out"
+check "and below it" grep -q '^Test MAE       [0-9.]*$' "$work/out"
 
 # ---- stopped by a signal, resumed ----
 set -- $train --patience 2 --metric accuracy --checkpoint "$work/dir" --checkpoint-every 7 --resume \
@@ -88,5 +102,23 @@ refused "^mlp: --metric acc: unknown" --metric acc
 refused "^mlp: metric rmse: an evaluation with this loss" --metric rmse
 refused "other programs take .pt" --best "$work/x.pt"
 refused "^mlp: --save and best: both name" --save "$work/x" --best "$work/x"
+
+# ---- a metric that is no number ----
+awk 'BEGIN { print "a,y"; for (i = 0; i < 40; i++) print i ",5" }' >"$work/equal.csv"
+awk 'BEGIN { print "a,y"; for (i = 0; i < 40; i++) print i ",1" }' >"$work/ones.csv"
+small="--batch 10 --epochs 3 --hidden 4"
+# shellcheck disable=SC2086 # $small is several words
+{
+  equal="$small --data $work/equal.csv --target y --metric r2"
+  why="^mlp: metric r2: is no number on $work/equal.csv, validation set: all its targets are equal"
+  refused "$why" $equal --best "$work/none.json"
+  refused "$why" $equal --patience 2
+  check "no file is there" test ! -e "$work/none.json"
+  refused "metric auc: .*: all its samples are positive, or all negative; take accuracy" \
+    $small --data "$work/ones.csv" --target y --loss bce --metric auc --patience 1
+  "$mlp" $equal --quiet >"$work/out" 2>"$work/err"
+  verdict $? "where nothing depends on it, the run goes on"
+  check "with a warning, once" test "$(grep -c "$why" "$work/err"):$(wc -l <"$work/err")" = 1:1
+}
 echo "1..$n"
 exit $failed

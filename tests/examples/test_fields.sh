@@ -97,7 +97,8 @@ refused 2 "is no OUTPUT.*=LOSS" "$@" --target kind,place --loss kind=cross-entro
 refused 2 "has the weight '-1'" "$@" --target kind,place --loss "place=mse*-1"
 refused 2 "'edge', which is no output" "$@" --target kind,place --loss edge=mse
 refused 2 "'place' has numbers" "$@" --target kind,place --loss place=cross-entropy
-refused 2 "output 'place': .* outside of what the loss bce" "$@" --target kind,place --loss place=bce
+refused 2 "sample [0-9]* (from 0): target 'place' \[[01]\] is .* the loss bce takes" "$@" \
+  --target kind,place --loss place=bce
 refused 1 "edge.npy: cannot be opened" "$@" --target kind,edge
 refused 2 "input field 'state' is there twice" "$mlp" --quiet --data "$work/set" \
   --inputs state,state --target kind

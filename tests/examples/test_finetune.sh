@@ -37,7 +37,9 @@ refused() {
     not_ok "$*: exit code $got (not $code)"
   fi
 }
-refused 2 "no layer or group 'conv9'" --freeze conv9
+refused 2 "^[a-z]*: freeze: there is no layer or group 'conv9'; the layers are conv1" --freeze conv9
+refused 2 "^[a-z]*: --lr-of: rate: there is no layer or group 'nix'; the layers" --lr-of nix=2
+refused 2 "^[a-z]*: --decay-of: decay: there is no layer or group 'nix'; the" --decay-of nix=2
 refused 2 "all layers with parameters are frozen" --freeze '*'
 refused 2 "has no factor" --lr-of conv1
 refused 2 "two factors" --decay-of 'conv1=1,conv*=2'

@@ -148,7 +148,7 @@ static void lists_are_read(void **state) {
   }
   OK(sl_freeze(m, "pool1,fc1"));
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    FAILS(sl_freeze(m, bad[i]), SL_BAD_ARGUMENT, "sl_freeze: ");
+    FAILS(sl_freeze(m, bad[i]), SL_BAD_ARGUMENT, "freeze: ");
   assert_string_equal(sl_frozen(m), "pool1,fc1");
   sl_model_free(m);
 }

@@ -410,8 +410,94 @@ static void data_must_fit_the_loss(void **state) {
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "needs a name and a function");
   bad.own = (struct sl_own_loss){"mine", false, refusing_row, NULL};
   refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "has class labels, but the loss own");
-  bad = (struct sl_loss){.kind = SL_LOSS_BCE};
-  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "targets are outside of what the loss bce takes");
+}
+
+/* ---- targets outside of a loss's domain ---- */
+
+/* A program's own rows, from the arrays above; `calls` counts those that run now. */
+struct own_rows {
+  int calls, most;
+};
+
+static enum sl_status fill_own(struct sl_fill *rows) {
+  struct own_rows *own = rows->user;
+  int calls = __atomic_add_fetch(&own->calls, 1, __ATOMIC_SEQ_CST);
+  if (calls > own->most) own->most = calls;
+  for (int64_t r = 0; r < rows->count; r++) {
+    memcpy(rows->x + r * IN, inputs + rows->samples[r] * IN, IN * sizeof *inputs);
+    memcpy(rows->targets + r * OUT, targets + rows->samples[r] * OUT, OUT * sizeof *targets);
+  }
+  __atomic_sub_fetch(&own->calls, 1, __ATOMIC_SEQ_CST);
+  return SL_OK;
+}
+
+/* Two bad targets, of which the one with the least number is named; shuffled, in a step and in an
+ * evaluation, whose loader serves on. */
+static void names_bad_target(struct sl_dataset *set, bool training, int64_t batch, uint64_t seed,
+                             const char *text) {
+  struct sl_model *model = new_model(SL_SHAPE(IN));
+  struct sl_trainer *trainer;
+  struct sl_loader *loader;
+  struct sl_report report;
+  struct sl_batch after;
+  bool reported;
+  double loss, accuracy;
+  enum sl_status status = SL_OK;
+  add_dense(model, "fc", OUT, SL_INIT_DEFAULT);
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = batch, .seed = seed, .shuffle = true},
+                   &loader));
+  OK(sl_trainer_new(model, &(struct sl_optimizer){0}, NULL,
+                    &(struct sl_trainer_options){.replicas = 2, .loss.kind = SL_LOSS_BCE},
+                    &trainer));
+  if (!training) status = sl_trainer_evaluate(trainer, loader, &loss, &accuracy);
+  for (int s = 0; s < 3 && training && status == SL_OK; s++)
+    status = sl_trainer_step(trainer, loader, &report, &reported);
+  for (reported = true; reported && training && status == SL_OK;)
+    status = sl_trainer_drain(trainer, &report, &reported);
+  FAILS(status, SL_BAD_ARGUMENT, text);
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  OK(sl_loader_next(loader, &after));
+  sl_loader_recycle(loader, after.slot);
+  sl_loader_free(loader);
+}
+
+static void bad_targets_are_named(void **state) {
+  (void)state;
+  const float mean[] = {0.5f}, deviation[] = {2};
+  struct own_rows own = {0};
+  struct sl_dataset_options options = {.name = "rows",
+                                       .sample = SL_SHAPE(IN),
+                                       .target = SL_SHAPE(OUT),
+                                       .count = COUNT,
+                                       .missing = true,
+                                       .user = &own};
+  struct sl_dataset *set;
+  make_values(SL_LOSS_BCE, true);
+  targets[13 * OUT + 2] = 1.5f;
+  targets[30 * OUT] = -0.25f;
+  OK(sl_dataset_custom(&options, fill_own, &set));
+  names_bad_target(set, true, COUNT, 3,
+                   "rows: sample 13 (from 0): target [2] is 1.5, but the loss bce "
+                   "takes 0 to 1; correct it, make it NaN where it is missing, or "
+                   "take another loss (step 0, 2 such in its batch)");
+  for (uint64_t seed = 1; seed < 5; seed++) /* orders in which either one is the first */
+    names_bad_target(set, false, COUNT, seed, "target [2] is 1.5");
+  names_bad_target(set, false, COUNT, 3, "(in an evaluation, 2 such in its batch)");
+  names_bad_target(set, true, 7, 3, "such in its batch)"); /* the last batch is not full */
+  sl_dataset_free(set);
+  if (own.most != 1) fail_msg("%d calls of a program's function at once", own.most);
+  /* the values that the loss sees are normalised */
+  targets[13 * OUT + 2] = targets[30 * OUT] = 0.5f;
+  for (int i = 0; i < COUNT * OUT; i++) targets[i] = targets[i] * 2 + 0.5f;
+  targets[21 * OUT + 3] = 3;
+  options.target_channels = 1;
+  options.target_mean = mean;
+  options.target_deviation = deviation;
+  OK(sl_dataset_floats(&options, inputs, targets, NULL, false, &set));
+  names_bad_target(set, true, COUNT, 3,
+                   "sample 21 (from 0): target [3] is 3, normalised 1.25, but");
+  sl_dataset_free(set);
 }
 
 static void losses_have_names(void **state) {
@@ -497,6 +583,7 @@ int main(void) {
                                      cmocka_unit_test(own_losses_train),
                                      cmocka_unit_test(a_regression_reaches_its_noise),
                                      cmocka_unit_test(data_must_fit_the_loss),
+                                     cmocka_unit_test(bad_targets_are_named),
                                      cmocka_unit_test(losses_have_names),
                                      cmocka_unit_test(own_data_fail_with_their_sample),
                                      cmocka_unit_test(an_own_loss_may_fail)};

@@ -272,7 +272,7 @@ static void bad_placements_are_refused(void **state) {
                {"conv,pool,fc0-=cpu", "no layer or group 'fc0-'", SL_BAD_ARGUMENT},
                {"conv,pool,-3=cpu", "no layer or group '-3'", SL_BAD_ARGUMENT},
                {"conv,pool,fc0-9999999999999999999=cpu", "no layer or group", SL_BAD_ARGUMENT},
-               {"conv,lstm,fc0-6=cpu", "there are conv, pool, fc0", SL_BAD_ARGUMENT},
+               {"conv,lstm,fc0-6=cpu", "the layers are conv, pool, fc0", SL_BAD_ARGUMENT},
                {"conv,,pool,fc0-6=cpu", "name is empty", SL_BAD_ARGUMENT},
                {"conv,pool,fc0-6", "is no rule", SL_BAD_ARGUMENT},
                {"conv=cpu=pool,fc0-6", "is no rule", SL_BAD_ARGUMENT},

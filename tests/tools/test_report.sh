@@ -85,6 +85,20 @@ check "the last line: interrupted" \
 # a log of a version that wrote no first line
 grep '"lr": 0.1, "samples' "$work/a.jsonl" | grep -v format >"$work/old.jsonl"
 
+# each metric that a log may have, those of single outputs, and one that this version does not know
+{
+  head -n 1 "$work/a.jsonl"
+  line='"samples_per_s": 9, "seconds": 1}'
+  echo "{\"step\": 0, \"epoch\": 1, \"loss\": 2, \"lr\": 0.1, $line"
+  echo '{"epoch": 1, "test_loss": 1, "test_top5": 0.5, "test_auc": 0.75, "test_r2": -3,
+    "test_mae": 0.25, "test_rmse": 0.00125, "test_left.loss": 4, "test_left.accuracy": 0.25,
+    "test_<img src=x>": -2, "test_word": "no number"}' | tr -d '\n'; echo
+  echo "{\"step\": 1, \"epoch\": 2, \"loss\": 2, \"lr\": 0.1, $line"
+  echo '{"epoch": 2, "test_loss": 1, "test_top5": 0.25, "test_auc": 0.5, "test_r2": 0.5,
+    "test_mae": 0.5, "test_rmse": 0.0025, "test_left.loss": 8, "test_left.accuracy": 0.5,
+    "test_<img src=x>": -1}' | tr -d '\n'; echo
+} >"$work/metrics.jsonl"
+
 # ---- a trace ----
 mkdir "$work/trace"
 cat >"$work/trace/trace.json" <<'EOF'
@@ -139,6 +153,23 @@ says killed.html 'not in the log: killed, or still at work' '1 checkpoint' \
 write ends.html "$work/lost.jsonl" "$work/stopped.jsonl" "$work/old.jsonl" "$work/text.jsonl"
 says ends.html 'failed: ' 'interrupted: SIGTERM' 'The log has no line about this' \
   'aria-label="Perplexity"' 'a version that did not say'
+write metrics.html "$work/metrics.jsonl"
+says metrics.html '<b>25.00 %</b><span>test top-5 accuracy (best 50.00 % after step 1)</span>' \
+  '<b>0.5000</b><span>test AUC (best 0.7500 after step 1)</span>' \
+  '<b>0.5000</b><span>test R2</span>' '<span>test MAE (best 0.2500 after step 1)</span>' \
+  '<b>0.0025</b><span>test RMSE (best 0.00125 after step 1)</span>' \
+  '<th scope="row">Test left loss</th><td>8.0000 (best 4.0000 after step 1)</td>' \
+  '<th scope="row">Test left accuracy</th><td>50.00 %</td>' \
+  'aria-label="Test top-5 accuracy"' 'aria-label="Test AUC"' 'aria-label="Test R2"' \
+  'aria-label="Test MAE"' 'aria-label="Test RMSE"' 'aria-label="Test left loss"' \
+  'aria-label="Test left accuracy"' 'aria-label="Test &lt;img src=x&gt;"' '>test left accuracy<'
+lacks metrics.html '<img|Test word'
+write both.html "$work/metrics.jsonl" "$work/a.jsonl"
+says both.html '<th scope="row">Test AUC</th><td>0.5000 (best 0.7500 after step 1)</td><td>–</td>'
+cp "$work/metrics.jsonl" "$work/copy.jsonl"
+write twice.html "$work/metrics.jsonl" "$work/copy.jsonl"
+check "a metric of two runs has one chart" \
+  test "$(grep -c 'aria-label="Test MAE"' "$work/twice.html")" = 1
 write bare.html "$work/old.jsonl" --trace "$work/bare" --smooth 1
 lacks bare.html '<script|Critical path|data:image/svg.xml'
 mkdir "$work/x" "$work/y"
@@ -194,7 +225,7 @@ page.errors += ["leads nowhere: %s" % link for link in page.links if link not in
 if not page.ids: page.errors.append("no sections")
 sys.exit("\n".join(page.errors[:5]) if page.errors else 0)
 EOF
-for page in one two resumed killed ends bare nasty; do
+for page in one two resumed killed ends bare nasty metrics both; do
   if python3 -c 'import html.parser' 2>/dev/null; then
     check "$page.html is well-formed" python3 "$work/wellformed.py" "$work/$page.html"
   else
@@ -271,16 +302,18 @@ if [ -z "$browser" ]; then
 elif ! browse --dump-dom about:blank | grep -q '<body>'; then
   skip "the pages in a browser" "$browser does not start here: $(head -n 1 "$work/err")"
 else
-  for page in one two ends nasty; do
+  for page in one two ends nasty metrics; do
     looked_at $page.html
     sections='summary curves course devices placement settings'
-    [ $page = ends ] || sections='summary curves course confusion devices placement settings'
+    case $page in ends | metrics) ;; *)
+      sections='summary curves course confusion devices placement settings' ;;
+    esac
     [ $page = two ] && sections="$sections trace-1"
     for width in 1200 400; do
       at="width $width"
       seen "$page.html, $width pixels: no wider than that, with all sections" \
         "^$at: page $width, sections $sections\$" "$at: page"
-      charts=4; [ $page = ends ] && charts=5
+      charts=4; [ $page = ends ] && charts=5; [ $page = metrics ] && charts=11
       seen "$page.html, $width pixels: $charts charts" \
         "^$at: charts $charts, shown $charts\$" "$at: charts"
       seen "$page.html, $width pixels: letters can be read" \

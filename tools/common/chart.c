@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/metric_names.h"
+
 /* Okabe and Ito's colours, which colour-blind people tell apart; yellow left out, it is too pale
  * for lines. */
 const unsigned chart_colours[CHART_COLOURS] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
@@ -162,8 +164,13 @@ static bool append_warm(struct series *to, const struct run_curves *run) {
   return true;
 }
 
-static bool make_curve(enum chart_kind kind, const struct run_curves *run, double window,
-                       struct curve *curve) {
+static bool append_metric(struct series *to, const struct run_curves *run, const char *key) {
+  const struct series *from = curves_metric(run, key);
+  return !from || append_all(to, from, same);
+}
+
+static bool make_curve(enum chart_kind kind, const char *metric, const struct run_curves *run,
+                       double window, struct curve *curve) {
   switch (kind) {
     case CHART_LOSS:
       return append_all(&curve->raw, &run->loss, same) &&
@@ -173,6 +180,7 @@ static bool make_curve(enum chart_kind kind, const struct run_curves *run, doubl
       return !run->tokens || (smooth_all(&curve->bold, &run->loss, window, perplexity) &&
                               append_all(&curve->tested, &run->test_loss, perplexity));
     case CHART_ACCURACY: return append_all(&curve->tested, &run->test_accuracy, same);
+    case CHART_METRIC: return append_metric(&curve->tested, run, metric);
     case CHART_LR: return append_all(&curve->bold, &run->lr, same);
     case CHART_RATE:
       return append_warm(&curve->raw, run) && smooth_all(&curve->bold, &curve->raw, window, same);
@@ -229,15 +237,15 @@ static void free_curves(struct curve *curves, size_t count) {
   free(curves);
 }
 
-static struct curve *make_curves(enum chart_kind kind, enum chart_x x,
+static struct curve *make_curves(enum chart_kind kind, const struct chart_options *options,
                                  const struct run_curves *runs, size_t count, double window) {
   struct curve *curves = calloc(count, sizeof *curves);
   for (size_t i = 0; i < count && curves; i++) {
-    if (!make_curve(kind, &runs[i], window, &curves[i])) {
+    if (!make_curve(kind, options->metric, &runs[i], window, &curves[i])) {
       free_curves(curves, count);
       return NULL;
     }
-    move_curve(&curves[i], x, &runs[i]);
+    move_curve(&curves[i], options->x, &runs[i]);
   }
   return curves;
 }
@@ -372,44 +380,73 @@ static struct axis perplexity_axis(const struct curve *curves, size_t count) {
   return (struct axis){least - margin, most + margin, false};
 }
 
-/* From a round number below the worst to 100 %. */
-static struct axis accuracy_axis(const struct curve *curves, size_t count) {
-  double least = 1;
+static double least_tested(const struct curve *curves, size_t count, double least) {
   for (size_t i = 0; i < count; i++)
     for (size_t k = 0; k < curves[i].tested.count; k++)
       least = fmin(least, curves[i].tested.samples[k].y);
-  double distance = tick_distance(fmax(1 - least, 1e-3) * 1.1, 5);
-  double foot = floor((least - 0.02 * (1 - least)) / distance) * distance;
-  return (struct axis){fmax(0, fmin(foot, 1 - distance)), 1, false}; /* also where all is right */
+  return least;
 }
 
-static struct axis axis_of(enum chart_kind kind, const struct curve *curves, size_t count,
-                           bool log_scale) {
+/* From a round number below the worst, or from the floor, to 1. */
+static struct axis axis_to_one(const struct curve *curves, size_t count, double floor_of_all) {
+  double least = fmax(floor_of_all, least_tested(curves, count, 1));
+  double distance = tick_distance(fmax(1 - least, 1e-3) * 1.1, 5);
+  double foot = floor((least - 0.02 * (1 - least)) / distance) * distance;
+  foot = fmax(floor_of_all, fmin(foot, 1 - distance)); /* also where all is right */
+  return (struct axis){foot, 1, false};
+}
+
+/* An R2 below -1 says no more than that the model is useless. */
+static struct axis metric_axis(const struct curve *curves, size_t count, const char *metric) {
+  if (metric_kind(metric).larger)
+    return axis_to_one(curves, count, least_tested(curves, count, 0) < 0 ? -1 : 0);
+  struct axis axis = axis_from_zero(curves, count, false);
+  axis.least = fmax(1.05 * least_tested(curves, count, 0), -1e200);
+  return axis;
+}
+
+static struct axis axis_of(enum chart_kind kind, const struct chart_options *options,
+                           const struct curve *curves, size_t count) {
   switch (kind) {
-    case CHART_ACCURACY: return accuracy_axis(curves, count);
+    case CHART_ACCURACY: return axis_to_one(curves, count, 0);
+    case CHART_METRIC: return metric_axis(curves, count, options->metric);
     case CHART_PERPLEXITY: return perplexity_axis(curves, count);
-    default: return axis_from_zero(curves, count, kind == CHART_LOSS && log_scale);
+    default: return axis_from_zero(curves, count, kind == CHART_LOSS && options->log_scale);
   }
+}
+
+/* What stands above the y axis. Returns text. */
+static const char *axis_name(enum chart_kind kind, const struct chart_options *options,
+                             const struct run_curves *runs, size_t count, char *text, size_t size) {
+  static const char *const names[] = {[CHART_LOSS] = "loss",
+                                      [CHART_ACCURACY] = "test accuracy",
+                                      [CHART_PERPLEXITY] = "perplexity",
+                                      [CHART_LR] = "learning rate"};
+  char metric[160];
+  if (kind == CHART_RATE)
+    snprintf(text, size, "%s/s", curves_unit(runs, count));
+  else if (kind == CHART_METRIC)
+    snprintf(text, size, "test %s", metric_name(options->metric, metric, sizeof metric));
+  else
+    snprintf(text, size, "%s", names[kind]);
+  return text;
 }
 
 /* The panel's place is the caller's. */
 static bool draw_panel(struct canvas *canvas, const struct chart_options *options,
                        enum chart_kind kind, const struct run_curves *runs, size_t count,
                        struct panel panel) {
-  static const char *const names[] = {[CHART_LOSS] = "loss",
-                                      [CHART_ACCURACY] = "test accuracy",
-                                      [CHART_PERPLEXITY] = "perplexity",
-                                      [CHART_LR] = "learning rate",
-                                      [CHART_RATE] = NULL}; /* its unit is the runs' */
-  char rate[32];
-  snprintf(rate, sizeof rate, "%s/s", curves_unit(runs, count));
+  char name[200];
+  bool percent = kind == CHART_ACCURACY;
+  if (kind == CHART_METRIC) percent = metric_kind(options->metric).share;
   double window = options->smooth > 0 ? options->smooth : chart_window(runs, count);
-  struct curve *curves = make_curves(kind, options->x, runs, count, window);
+  struct curve *curves = make_curves(kind, options, runs, count, window);
   bool good = curves != NULL;
   if (good) {
     panel.x = (struct axis){0, last_x(options->x, runs, count), false};
-    panel.y = axis_of(kind, curves, count, options->log_scale);
-    draw_axes(canvas, &panel, names[kind] ? names[kind] : rate, kind == CHART_ACCURACY, options->x);
+    panel.y = axis_of(kind, options, curves, count);
+    draw_axes(canvas, &panel, axis_name(kind, options, runs, count, name, sizeof name), percent,
+              options->x);
   }
   for (size_t i = 0; i < count && good; i++)
     good = draw_curve(canvas, &panel, &curves[i], chart_colours[i % CHART_COLOURS]);

@@ -12,6 +12,7 @@ enum chart_kind {
   CHART_LOSS,
   CHART_ACCURACY,
   CHART_PERPLEXITY,
+  CHART_METRIC, /* the one that the options name */
   CHART_LR,
   CHART_RATE
 };
@@ -22,16 +23,17 @@ enum chart_x { CHART_STEPS, CHART_EPOCHS, CHART_SECONDS };
 struct chart_options {
   enum chart_kind kind;
   int width, height;
-  const char *title; /* NULL: none */
-  bool log_scale;    /* of the loss */
-  double smooth;     /* steps; 0: a hundredth of the run */
+  const char *title;  /* NULL: none */
+  const char *metric; /* of CHART_METRIC: its key */
+  bool log_scale;     /* of the loss */
+  double smooth;      /* steps; 0: a hundredth of the run */
   enum chart_x x;
 };
 
 /* Returns the first run whose log lacks this unit of the x axis, or NULL. */
 const struct run_curves *chart_lacks(enum chart_x x, const struct run_curves *runs, size_t count);
 
-/* Does any run have the data of this chart? */
+/* Does any run have the data of this chart? Of CHART_METRIC see curves_metric. */
 bool chart_has(enum chart_kind kind, const struct run_curves *runs, size_t count);
 
 /* Steps over which curves are smoothed, where the options leave it open. */

@@ -1,7 +1,7 @@
 /* A log is JSON lines: {"format","version",...} where a process begins (older logs have none),
  * {"step","epoch","loss","lr","samples_per_s","seconds"} a step,
- * {"epoch","test_loss","test_accuracy"} an evaluation, and others; see doc/log.md. An evaluation
- * belongs to the last step before it. */
+ * {"epoch","test_loss","test_accuracy",...} an evaluation, and others; see doc/log.md. An
+ * evaluation belongs to the last step before it. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -101,6 +101,37 @@ static bool read_step(struct reader *reader, const json_t *object, struct run_cu
   return true;
 }
 
+/* NULL: no memory. */
+static struct series *metric_of(struct run_curves *run, const char *key) {
+  for (size_t i = 0; i < run->metric_count; i++)
+    if (!strcmp(run->metrics[i].key, key)) return &run->metrics[i].values;
+  size_t size = (run->metric_count + 1) * sizeof *run->metrics;
+  struct metric_curve *grown = realloc(run->metrics, size);
+  if (!grown) return NULL;
+  run->metrics = grown;
+  grown[run->metric_count] = (struct metric_curve){.key = strdup(key)};
+  return grown[run->metric_count].key ? &grown[run->metric_count++].values : NULL;
+}
+
+const struct series *curves_metric(const struct run_curves *run, const char *key) {
+  for (size_t i = 0; i < run->metric_count; i++)
+    if (!strcmp(run->metrics[i].key, key)) return &run->metrics[i].values;
+  return NULL;
+}
+
+/* Of loss and accuracy, which have fields of their own, there is none. */
+static bool read_metrics(struct reader *reader, const json_t *object, struct run_curves *run) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)object, key, value) {
+    bool own = !strcmp(key, "test_loss") || !strcmp(key, "test_accuracy");
+    if (own || strncmp(key, "test_", 5) != 0 || !json_is_number(value)) continue;
+    struct series *series = metric_of(run, key + 5);
+    if (!series || !series_append(series, reader->steps, json_number_value(value))) return false;
+  }
+  return true;
+}
+
 static bool read_evaluation(struct reader *reader, const json_t *object, struct run_curves *run) {
   bool has_accuracy = json_object_get(object, "test_accuracy"); /* a regression has none */
   double loss = 0, accuracy = 0;
@@ -111,7 +142,7 @@ static bool read_evaluation(struct reader *reader, const json_t *object, struct 
     return refuse(reader, "\"test_accuracy\" is not between 0 and 1");
   if (!series_append(&run->test_loss, reader->steps, loss) ||
       (has_accuracy && !series_append(&run->test_accuracy, reader->steps, accuracy)) ||
-      !append_if(&run->test_rmse, reader->steps, json_object_get(object, "test_rmse")))
+      !read_metrics(reader, object, run))
     return refuse(reader, "no memory");
   return true;
 }
@@ -240,7 +271,11 @@ void curves_free(struct run_curves *run) {
   free(run->loss.samples);
   free(run->test_loss.samples);
   free(run->test_accuracy.samples);
-  free(run->test_rmse.samples);
+  for (size_t i = 0; i < run->metric_count; i++) {
+    free(run->metrics[i].key);
+    free(run->metrics[i].values.samples);
+  }
+  free(run->metrics);
   free(run->lr.samples);
   free(run->rate.samples);
   free(run->epochs.samples);

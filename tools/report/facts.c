@@ -86,8 +86,7 @@ static bool median_note(const json_t *notes, const char *key, double *result) {
   return true;
 }
 
-static void find_best(const struct series *series, bool least, double *last, double *best,
-                      double *at) {
+void find_best(const struct series *series, bool least, double *last, double *best, double *at) {
   *last = *best = *at = NAN;
   for (size_t i = 0; i < series->count; i++) {
     double y = series->samples[i].y;
@@ -96,6 +95,21 @@ static void find_best(const struct series *series, bool least, double *last, dou
     *best = y;
     *at = series->samples[i].x;
   }
+}
+
+static bool has_before(const struct report *report, size_t run, const char *key) {
+  bool has = false;
+  for (size_t i = 0; i < run; i++) has |= curves_metric(&report->runs[i], key) != NULL;
+  return has;
+}
+
+const char *report_next_metric(const struct report *report, size_t *run, size_t *metric) {
+  for (; *run < report->count; ++*run, *metric = 0)
+    while (*metric < report->runs[*run].metric_count) {
+      const char *key = report->runs[*run].metrics[(*metric)++].key;
+      if (!has_before(report, *run, key)) return key;
+    }
+  return NULL;
 }
 
 /* Mean over the last hundredth of the run, at least ten steps. */
@@ -136,7 +150,6 @@ bool facts_find(const struct run_curves *run, struct facts *facts) {
   find_best(&run->test_loss, true, &facts->test_loss, &facts->best_test_loss, &facts->best_loss_at);
   find_best(&run->test_accuracy, false, &facts->accuracy, &facts->best_accuracy,
             &facts->best_accuracy_at);
-  find_best(&run->test_rmse, true, &facts->rmse, &facts->best_rmse, &facts->best_rmse_at);
   return median_rate(run, &facts->rate) && median_note(run->notes, "stopped_s", &facts->stopped) &&
          median_note(run->notes, "write_s", &facts->write) &&
          median_note(run->notes, "bytes", &facts->bytes);

@@ -9,6 +9,7 @@
 
 #include "tools/common/canvas.h"
 #include "tools/common/chart.h"
+#include "tools/common/metric_names.h"
 #include "tools/report/html.h"
 #include "tools/report/page.h"
 
@@ -18,11 +19,14 @@
 
 /* ---- curves ---- */
 
-static bool write_svg(FILE *out, const struct report *report, enum chart_kind kind) {
+/* metric: of CHART_METRIC. */
+static bool write_svg(FILE *out, const struct report *report, enum chart_kind kind,
+                      const char *metric) {
   /* two charts side by side on a wide page, one on a phone, with legible letters in both */
   const struct chart_options options = {.kind = kind,
                                         .width = 480,
                                         .height = 290,
+                                        .metric = metric,
                                         .log_scale = report->log_scale,
                                         .smooth = report->smooth};
   char *bytes = NULL;
@@ -36,14 +40,36 @@ static bool write_svg(FILE *out, const struct report *report, enum chart_kind ki
   return good;
 }
 
-static bool write_chart(FILE *out, const struct report *report, enum chart_kind kind,
-                        const char *name, const char *caption) {
-  if (!chart_has(kind, report->runs, report->count)) return true;
-  fprintf(out, "<figure class=\"chart\" aria-label=\"%s\">\n", name);
-  if (!write_svg(out, report, kind)) return false;
+static bool write_figure(FILE *out, const struct report *report, enum chart_kind kind,
+                         const char *metric, const char *name, const char *caption) {
+  fputs("<figure class=\"chart\" aria-label=\"", out);
+  html_text(out, "%s", name);
+  fputs("\">\n", out);
+  if (!write_svg(out, report, kind, metric)) return false;
   html_element(out, "figcaption", NULL, "%s", caption);
   fputs("</figure>\n", out);
   return true;
+}
+
+static bool write_chart(FILE *out, const struct report *report, enum chart_kind kind,
+                        const char *name, const char *caption) {
+  return !chart_has(kind, report->runs, report->count) ||
+         write_figure(out, report, kind, NULL, name, caption);
+}
+
+/* All metrics but loss and accuracy. */
+static bool write_metrics(FILE *out, const struct report *report) {
+  char name[160], title[200];
+  const char *key;
+  bool good = true;
+  for (size_t run = 0, metric = 0;
+       good && (key = report_next_metric(report, &run, &metric)) != NULL;) {
+    snprintf(title, sizeof title, "Test %s", metric_name(key, name, sizeof name));
+    good = write_figure(
+        out, report, CHART_METRIC, key, title,
+        metric_kind(key).larger ? "A larger one is better." : "A smaller one is better.");
+  }
+  return good;
 }
 
 static void write_key(FILE *out, const struct report *report) {
@@ -71,6 +97,7 @@ static bool write_curves(FILE *out, const struct report *report) {
   bool good =
       write_chart(out, report, CHART_LOSS, "Loss", loss) &&
       write_chart(out, report, CHART_ACCURACY, "Test accuracy", "Share of right answers.") &&
+      write_metrics(out, report) &&
       write_chart(out, report, CHART_PERPLEXITY, "Perplexity",
                   "Training (smoothed) and, dashed, validation.") &&
       write_chart(out, report, CHART_RATE, "Throughput", rate) &&

@@ -19,9 +19,8 @@ struct facts {
   /* the last value; the lowest, and the steps before it */
   double test_loss, best_test_loss, best_loss_at;
   double accuracy, best_accuracy, best_accuracy_at;
-  double rmse, best_rmse, best_rmse_at; /* of a regression */
-  double rate;                          /* median samples/s */
-  double seconds;                       /* sum over all processes whose log says it */
+  double rate;    /* median samples/s */
+  double seconds; /* sum over all processes whose log says it */
   int checkpoints;
   double checkpoint_at, stopped, write, bytes; /* steps before the last one; medians */
 };
@@ -44,6 +43,13 @@ struct report {
   struct trace_report *traces;
   size_t trace_count;
 };
+
+/* Of a series: the last value, the least or largest one, and the steps before it; NAN: empty. */
+void find_best(const struct series *series, bool least, double *last, double *best, double *at);
+
+/* The next metric, in the order of the runs, that no earlier run has; *run and *metric begin at 0.
+ * NULL: that were all. */
+const char *report_next_metric(const struct report *report, size_t *run, size_t *metric);
 
 /* Returns false without memory. */
 bool facts_find(const struct run_curves *run, struct facts *facts);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/metric_names.h"
 #include "tools/report/html.h"
 #include "tools/report/page.h"
 
@@ -11,6 +12,7 @@
 struct view {
   const struct run_curves *run;
   const struct facts *facts;
+  const char *metric; /* of tell_metric: its key */
 };
 
 /* "2026-11-21 19:31:31 UTC" for "2026-11-21T19:31:31Z"; other texts stay as they are. */
@@ -98,11 +100,16 @@ static void tell_accuracy(FILE *out, const struct view *v) {
   tell_best(out, f->best_accuracy, f->best_accuracy_at, f->accuracy, 100, " %");
 }
 
-static void tell_rmse(FILE *out, const struct view *v) {
-  const struct facts *f = v->facts;
-  if (isnan(f->rmse)) return;
-  fprintf(out, "%.4f", f->rmse);
-  tell_best(out, f->best_rmse, f->best_rmse_at, f->rmse, 1, "");
+static void tell_metric(FILE *out, const struct view *v) {
+  const struct series *series = curves_metric(v->run, v->metric);
+  double last, best, at;
+  char text[64];
+  if (!series) return;
+  find_best(series, !metric_kind(v->metric).larger, &last, &best, &at);
+  fputs(metric_value(v->metric, last, text, sizeof text), out);
+  if (best == last) return;
+  fprintf(out, " (best %s", metric_value(v->metric, best, text, sizeof text));
+  fprintf(out, " after step %s)", grouped(at, text, sizeof text));
 }
 
 static void tell_perplexity(FILE *out, const struct view *v) {
@@ -155,7 +162,7 @@ static const struct fact facts[] = {{"Program", tell_program, false},
                                     {"Training loss at the end", tell_loss, true},
                                     {"Test loss", tell_test_loss, true},
                                     {"Test accuracy", tell_accuracy, true},
-                                    {"Test RMSE", tell_rmse, true},
+                                    {"Test metrics", tell_metric, true}, /* a row for each */
                                     {"Perplexity", tell_perplexity, true},
                                     {"Throughput (median)", tell_rate, true},
                                     {"Checkpoints", tell_checkpoints, false},
@@ -180,11 +187,13 @@ static char *fact_text(const struct fact *fact, const struct view *view) {
 
 /* ---- the summary ---- */
 
-static void write_fact(FILE *out, const struct report *report, const struct fact *fact) {
+/* metric: of tell_metric, else NULL. */
+static void write_fact(FILE *out, const struct report *report, const struct fact *fact,
+                       const char *metric) {
   bool known = false;
   char **texts = calloc(report->count, sizeof *texts);
   for (size_t i = 0; texts && i < report->count; i++) {
-    texts[i] = fact_text(fact, &(struct view){&report->runs[i], &report->facts[i]});
+    texts[i] = fact_text(fact, &(struct view){&report->runs[i], &report->facts[i], metric});
     known |= texts[i] != NULL;
   }
   if (known) {
@@ -196,6 +205,20 @@ static void write_fact(FILE *out, const struct report *report, const struct fact
   }
   for (size_t i = 0; texts && i < report->count; i++) free(texts[i]);
   free(texts);
+}
+
+/* The name of a metric of one of several outputs, of which there may be many, has a dot. */
+static bool is_of_output(const char *metric) { return strchr(metric, '.') != NULL; }
+
+/* A row for each metric; of a single run those without a tile. */
+static void write_metrics(FILE *out, const struct report *report) {
+  char name[160], title[200];
+  const char *key;
+  for (size_t run = 0, metric = 0; (key = report_next_metric(report, &run, &metric)) != NULL;) {
+    snprintf(title, sizeof title, "Test %s", metric_name(key, name, sizeof name));
+    if (report->count > 1 || is_of_output(key))
+      write_fact(out, report, &(struct fact){title, tell_metric, true}, key);
+  }
 }
 
 static void write_tile(FILE *out, const struct view *view, const char *name,
@@ -220,13 +243,23 @@ static void tell_how(FILE *out, const struct view *v) {
   if (v->facts->start) fputs(end ? end : "no end in the log", out);
 }
 
+static void write_metric_tiles(FILE *out, const struct view *view) {
+  char name[160], title[200];
+  for (size_t i = 0; i < view->run->metric_count; i++) {
+    const char *key = view->run->metrics[i].key;
+    snprintf(title, sizeof title, "test %s", metric_name(key, name, sizeof name));
+    if (!is_of_output(key))
+      write_tile(out, &(struct view){view->run, view->facts, key}, title, tell_metric, false);
+  }
+}
+
 /* The numbers of a single run, in large letters. */
 static void write_tiles(FILE *out, const struct view *view) {
   const char *end = text_at(view->facts->end, "end");
   fputs("<div class=\"tiles\">\n", out);
   write_tile(out, view, "perplexity", tell_perplexity, false);
   write_tile(out, view, "test accuracy", tell_accuracy, false);
-  write_tile(out, view, "test RMSE", tell_rmse, false);
+  write_metric_tiles(out, view);
   write_tile(out, view, "test loss", tell_test_loss, false);
   write_tile(out, view, "training loss at the end", tell_loss, false);
   write_tile(out, view, "throughput, median", tell_rate, false);
@@ -242,7 +275,7 @@ void report_run_name(FILE *out, const struct report *report, size_t run) {
 
 void report_summary(FILE *out, const struct report *report) {
   fputs("<section id=\"summary\"><h2>Summary</h2>\n", out);
-  if (report->count == 1) write_tiles(out, &(struct view){report->runs, report->facts});
+  if (report->count == 1) write_tiles(out, &(struct view){report->runs, report->facts, NULL});
   html_table_begin(out, report->count > 1 ? "facts compared" : "facts");
   if (report->count > 1) {
     fputs("<thead><tr><td></td>", out);
@@ -254,8 +287,12 @@ void report_summary(FILE *out, const struct report *report) {
     fputs("</tr></thead>", out);
   }
   fputs("<tbody>\n", out);
-  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-    if (report->count > 1 || !facts[i].tile) write_fact(out, report, &facts[i]);
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+    if (facts[i].tell == tell_metric)
+      write_metrics(out, report);
+    else if (report->count > 1 || !facts[i].tile)
+      write_fact(out, report, &facts[i], NULL);
+  }
   html_table_end(out);
   fputs("</section>\n", out);
 }
@@ -292,7 +329,7 @@ static void write_start(FILE *out, const json_t *before, const json_t *now) {
   html_element(out, "td", NULL, "%s", before ? "taken over" : "began");
   fputs("<td>", out);
   char *time = fact_text(&(struct fact){"", tell_time, false},
-                         &(struct view){NULL, &(struct facts){.start = now}});
+                         &(struct view){NULL, &(struct facts){.start = now}, NULL});
   html_text(out, "%s", time ? time : "");
   free(time);
   if (from > 0) html_text(out, ", going on after step %s", grouped(from, text, sizeof text));

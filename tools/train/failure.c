@@ -30,8 +30,9 @@ void session_print_failure(struct session *session) {
 
 int session_fail_library(struct session *session, enum sl_status status) {
   session->common |= status == SL_NOT_FINITE && !ranks_are_async(&session->cli);
-  return session_fail(session, status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s",
-                      sl_error());
+  return session_fail(session, status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s%s%s%s",
+                      session->option ? "--" : "", session->option ? session->option : "",
+                      session->option ? ": " : "", sl_error());
 }
 
 int session_fail_file(struct session *session, const char *path, int error) {

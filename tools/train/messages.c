@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/metric_names.h"
 #include "tools/train/ranks.h"
 
 void messages_print(const struct session *session, const char *format, ...) {
@@ -117,21 +118,66 @@ static void print_memory(struct session *session) {
                  (double)use.swap_in / 1e6);
 }
 
+static double value_of(const struct sl_fit_evaluation *e, const char *metric) {
+#define SL__FIT_METRIC(key, ...)                                                                   \
+  if (!strcmp(metric, #key)) return e->key;
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
+  return NAN;
+}
+
+static const char *deciding(const struct cli *cli) { return cli->metric ? cli->metric : "loss"; }
+
+/* The value that decided about --best and --patience, unless the line above has it. */
+static void print_deciding(struct session *session, const char *printed) {
+  const struct cli *cli = &session->cli;
+  const char *metric = deciding(cli);
+  char name[80], title[96], value[48];
+  if (strstr(printed, metric) || !(cli->metric || cli->best || cli->patience)) return;
+  snprintf(title, sizeof title, "Test %s", metric_name(metric, name, sizeof name));
+  messages_print(
+      session, "%-14s %s", title,
+      metric_value(metric, value_of(&session->result.last, metric), value, sizeof value));
+}
+
+/* Returns the metrics that the line has. */
+static const char *print_test(struct session *session) {
+  const struct sl_fit_evaluation *test = &session->result.last;
+  if (sl_dataset_info(session->test_set)->tokens) {
+    messages_print(session, "Perplexity     %.3f (validation)", exp(test->loss));
+    return "loss";
+  }
+  if (!isnan(test->rmse)) {
+    messages_print(session, "Test RMSE      %.5g (R2 %.4f)", test->rmse, test->r2);
+    return "rmse r2";
+  }
+  if (!isnan(test->accuracy)) {
+    messages_print(session, "Test accuracy  %.2f %%", 100 * test->accuracy);
+    return "accuracy";
+  }
+  messages_print(session, "Test loss      %.4f", test->loss);
+  return "loss";
+}
+
+static void print_best(struct session *session) {
+  const struct sl_fit_evaluation *best = &session->result.best;
+  const char *metric = deciding(&session->cli);
+  char name[80], value[48];
+  if (session->cli.best && best->epoch)
+    messages_print(session, "Best weights   %s: test %s %s, of epoch %lld", session->cli.best,
+                   metric_name(metric, name, sizeof name),
+                   metric_value(metric, value_of(best, metric), value, sizeof value),
+                   (long long)best->epoch);
+}
+
 void messages_result(struct session *session) {
   const struct cli *cli = &session->cli;
-  const struct sl_fit_evaluation *test = &session->result.last;
   bool stopped = session->result.end == SL_FIT_INTERRUPTED;
   if (stopped)
     messages_print(session, "Stopped        by %s after step %lld of %lld", session->result.cause,
                    (long long)session->result.step, (long long)session->steps);
-  else if (sl_dataset_info(session->test_set)->tokens)
-    messages_print(session, "Perplexity     %.3f (validation)", exp(test->loss));
-  else if (!isnan(test->rmse))
-    messages_print(session, "Test RMSE      %.5g (R2 %.4f)", test->rmse, test->r2);
-  else if (!isnan(test->accuracy))
-    messages_print(session, "Test accuracy  %.2f %%", 100 * test->accuracy);
   else
-    messages_print(session, "Test loss      %.4f", test->loss);
+    print_deciding(session, print_test(session));
   if (session->program->tell) {
     char line[256];
     session->program->tell(session->program->cli.input, line, sizeof line);
@@ -145,9 +191,7 @@ void messages_result(struct session *session) {
   messages_print(session, "Devices        %s", sl_context_text(session->context));
   if (cli->log) messages_print(session, "Log            %s", cli->log);
   if (cli->save) messages_print(session, "Weights        %s", cli->save);
-  if (cli->best && session->result.best.epoch)
-    messages_print(session, "Best weights   %s, of epoch %lld", cli->best,
-                   (long long)session->result.best.epoch);
+  print_best(session);
   if (cli->log) messages_print(session, "Curve          starling-plot -o curve.svg %s", cli->log);
   if (stopped && cli->checkpoint) print_way_on(session);
 }

@@ -51,6 +51,15 @@ static enum sl_status load(struct session *session) {
   return sl_model_load(session->model, session->cli.load);
 }
 
+/* The rules of an option whose name the library does not know: a message begins with it. */
+static enum sl_status set_rules(struct session *session, const char *option,
+                                enum sl_status (*set)(struct sl_model *, const char *),
+                                const char *rules) {
+  enum sl_status status = set(session->model, rules);
+  session->option = status == SL_OK ? NULL : option;
+  return status;
+}
+
 /* Weights and settings of the layers. */
 static enum sl_status set_layers(struct session *session) {
   const struct cli *cli = &session->cli;
@@ -59,8 +68,8 @@ static enum sl_status set_layers(struct session *session) {
   if (cli->load) status = load(session);
   if (cli->load_part) status = load_part(session);
   if (status == SL_OK) status = sl_freeze(model, cli->freeze);
-  if (status == SL_OK) status = sl_group_rate(model, cli->lr_of);
-  if (status == SL_OK) status = sl_group_decay(model, cli->decay_of);
+  if (status == SL_OK) status = set_rules(session, "lr-of", sl_group_rate, cli->lr_of);
+  if (status == SL_OK) status = set_rules(session, "decay-of", sl_group_decay, cli->decay_of);
   if (status == SL_OK) status = sl_decay_weights_only(model, cli->decay_weights_only);
   return status;
 }

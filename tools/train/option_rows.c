@@ -169,8 +169,11 @@ static const char *default_clip(const void *values) {
 }
 
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};
-static const char *const metric_names[] = {"loss", "accuracy", "top5", "auc",
-                                           "mae",  "rmse",     "r2",   NULL};
+static const char *const metric_names[] = {
+#define SL__FIT_METRIC(key, ...) #key,
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
+    NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
 static const char *const class_weight_names[] = {"balanced", NULL};
 static const char *const task_names[] = {"classification", "regression", NULL};

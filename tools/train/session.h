@@ -10,6 +10,7 @@ struct session {
   const struct program *program;
   const char *name;
   char message[1200]; /* why it failed; "": it did not */
+  const char *option; /* whose value failed, if the library's message does not name it; NULL */
   struct cli cli;
   int rank;
   bool common; /* all ranks fail with the same message */
