@@ -55,22 +55,34 @@ static const node_of *follows(reader *r, const node_of *before, const char *op) 
 
 static void done(reader *r, const node_of *node) { r->done[node - r->graph.node] = true; }
 
-/* Does the node reshape to a batch of samples of this shape? */
-static bool restores(const reader *r, const node_of *node, const struct sl_shape *shape) {
-  const struct sl__onnx_tensor *t = node ? sl__onnx_constant(r, node, 1) : NULL;
-  bool fits = t && t->wholes && t->count == shape->ndim + 1;
-  for (int d = 0; fits && d < shape->ndim; d++)
-    fits = t->wholes[d + 1] == shape->dim[d] || t->wholes[d + 1] == -1 || t->wholes[d + 1] == 0;
-  return fits;
+/* Exporters compute a shape after the nodes that need it: reads the Shape node of input i early. */
+static enum sl_status read_shape_ahead(reader *r, const node_of *node, int i) {
+  if (!sl__onnx_has(node, i) || sl__onnx_constant(r, node, i)) return SL_OK;
+  for (int n = 0; n < r->graph.nodes; n++) {
+    const node_of *maker = &r->graph.node[n];
+    if (r->done[n] || strcmp(maker->op, "Shape") != 0 || !maker->outputs || *maker->domain ||
+        strcmp(maker->output[0], node->input[i]) != 0)
+      continue;
+    const value_of *of = sl__onnx_has(maker, 0) ? sl__onnx_find(r, maker->input[0]) : NULL;
+    if (!of || of->is != SL__ONNX_OUTPUT) return SL_OK;
+    r->done[n] = true;
+    return sl__onnx_operator(r, maker);
+  }
+  return SL_OK;
 }
 
-/* The constant of C values by which the next node scales or shifts; NULL if there is none. */
+/* A constant factor or summand of the next node: channels values, one for each channel of samples
+ * with ndim axes, or the one number that changes nothing. NULL if there is none. */
 static const struct sl__onnx_tensor *channel_constant(reader *r, const node_of **last,
-                                                      const char *op, int64_t channels) {
+                                                      const char *op, const struct sl_shape *shape,
+                                                      float nothing) {
   const node_of *user = follows(r, *last, op);
   for (int i = 0; user && user->inputs == 2 && i < 2; i++) {
     const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
-    if (!t || !t->reals || t->count != channels) continue;
+    if (!t || !t->reals) continue;
+    int axis = t->ndim - shape->ndim;
+    bool fits = axis >= 0 && t->dim[axis] == shape->dim[0] && t->count == shape->dim[0];
+    if (!fits && (t->count != 1 || t->reals[0] != nothing)) continue;
     *last = user;
     return t;
   }
@@ -82,33 +94,51 @@ struct group {
   const node_of *last;
 };
 
-/* Group normalisation from its parts: each group is a channel of the reshaped input. */
-static enum sl_status find_group(reader *r, const node_of *node, value_of *x, struct group *g) {
-  struct sl_shape shape = *sl__onnx_shape_of(r, x);
-  if (x->view.ndim != 2 || !are_all(g->weight, 1) || !are_all(g->bias, 0) ||
-      shape.dim[0] % x->view.dim[0] || !restores(r, follows(r, node, "Reshape"), &shape))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "takes a reshaped input, and is no part of a group normalisation");
-  g->last = follows(r, node, "Reshape");
-  done(r, g->last);
-  x->view = shape;
-  const node_of *view = g->last;
-  g->weight = channel_constant(r, &g->last, "Mul", shape.dim[0]);
-  g->bias = g->weight ? channel_constant(r, &g->last, "Add", shape.dim[0]) : NULL;
-  if (!g->bias) {
-    g->weight = NULL; /* one without the other is not this layer's */
-    g->last = view;
-    return SL_OK;
+/* Takes the scale and the shift of each channel behind a group normalisation, if both are there. */
+static void take_affine(reader *r, const struct sl_shape *shape, struct group *g) {
+  const node_of *last = g->last;
+  g->weight = channel_constant(r, &last, "Mul", shape, 1);
+  const node_of *scale = last;
+  g->bias = g->weight ? channel_constant(r, &last, "Add", shape, 0) : NULL;
+  bool are_numbers = g->bias && g->weight->count != shape->dim[0] && g->bias->count == 1;
+  bool are_channels =
+      g->bias && g->weight->count == shape->dim[0] && g->bias->count == shape->dim[0];
+  if (are_numbers || are_channels) {
+    done(r, scale);
+    done(r, last);
+    g->last = last;
   }
-  done(r, follows(r, view, "Mul"));
-  done(r, g->last);
-  return SL_OK;
+  if (!are_channels) g->weight = g->bias = NULL; /* one without the other is not this layer's */
+}
+
+/* Group normalisation from its parts: each group is a channel of the reshaped input. *found: it was
+ * one. */
+static enum sl_status find_group(reader *r, const node_of *node, value_of *x, struct group *g,
+                                 bool *found) {
+  const node_of *back = follows(r, node, "Reshape");
+  bool is_seen = sl_shape_equal(&x->view, sl__onnx_shape_of(r, x));
+  enum sl_status status = SL_OK;
+  struct sl_shape shape;
+  *found = false;
+  if (!back || !are_all(g->weight, 1) || !are_all(g->bias, 0)) return SL_OK;
+  SL__TRY(read_shape_ahead(r, back, 1));
+  if (!sl__onnx_find_view(r, back, x, &shape) || shape.dim[0] % x->view.dim[0] ||
+      (is_seen && !r->own && !sl_shape_equal(&shape, &x->view)))
+    return SL_OK;
+  *found = true;
+  done(r, back);
+  g->last = back;
+  x->view = shape;
+  take_affine(r, &shape, g);
+out:
+  return status;
 }
 
 enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node) {
   struct sl_groupnorm_options o = {0};
   struct group g = {.last = node};
   enum sl_status status;
+  bool found;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 1, &g.weight));
@@ -118,10 +148,10 @@ enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node) {
   if (x.order != SL__ONNX_BATCH_FIRST || groups > INT32_MAX || g.weight->count != groups ||
       g.bias->count != groups)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its scale and bias do not fit its input");
-  if (!sl_shape_equal(&x.view, sl__onnx_shape_of(r, &x)) || r->own)
-    SL__TRY(find_group(r, node, &x, &g));
+  SL__TRY(find_group(r, node, &x, &g, &found));
   o.groups = groups == x.view.dim[0] ? 0 : (int)groups;
-  o.plain = !g.weight || (g.last == node && are_all(g.weight, 1) && are_all(g.bias, 0));
+  o.plain = !g.weight || (!found && are_all(g.weight, 1) && are_all(g.bias, 0));
+  SL__TRY(sl__onnx_make_view(r, node, &x));
   SL__TRY(
       sl__onnx_append(r, g.last, g.weight ? g.weight->name : NULL, &sl__groupnorm_kind, &o, &x, 1));
   if (!o.plain) {

@@ -112,6 +112,10 @@ enum sl_status sl__onnx_read_cell(reader *r, const node_of *node);
 
 /* ---- onnx_views.c ---- */
 
+/* The shape in which a Reshape node shows samples x; false if its shape is no constant that keeps
+ * the batch's axis apart. */
+bool sl__onnx_find_view(const reader *r, const node_of *node, const value_of *x,
+                        struct sl_shape *view);
 enum sl_status sl__onnx_read_shape(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_identity(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node);

@@ -163,6 +163,15 @@ static bool find_view(const reader *r, const struct sl__onnx_tensor *shape, bool
           (r->batch && batch == r->batch));
 }
 
+bool sl__onnx_find_view(const reader *r, const node_of *node, const value_of *x,
+                        struct sl_shape *view) {
+  const struct sl__onnx_tensor *shape = sl__onnx_constant(r, node, 1);
+  int64_t zero_is_zero;
+  return shape && shape->wholes && shape->ndim == 1 && shape->count <= SL__ONNX_DIMS &&
+         sl__onnx_get_whole(r, node, "allowzero", 0, &zero_is_zero) == SL_OK &&
+         find_view(r, shape, !zero_is_zero, x, view);
+}
+
 /* The same for [T, N, ...], whose first axis stays: [T, N, 2, H] -> [T, N, 2 H]. */
 static bool find_time_view(const reader *r, const struct sl__onnx_tensor *shape, bool zero_copies,
                            const value_of *x, struct sl_shape *view) {
