@@ -512,9 +512,24 @@ def torch_models(torch):
                 return self.fc(y)
             if self.way == "pair":
                 return self.fc(torch.cat((h[0], h[-1]), dim=1))
+            if self.way == "list":
+                return self.fc(torch.cat(list(h), 1))
             if self.way == "turn":
                 return self.fc(h.transpose(0, 1).flatten(1))
             return self.fc(h[-1])
+
+    class Signals(nn.Module):
+        """A recurrent layer between convolutions: [C, T] and [T, C]."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv, self.last = nn.Conv1d(3, 6, 3, padding=1), nn.Conv1d(4, 2, 1)
+            self.rnn = nn.LSTM(6, 4, batch_first=True)
+
+        def forward(self, x):
+            y = self.rnn(torch.relu(self.conv(x)).transpose(1, 2))[0]
+            first, second = self.last(y.transpose(1, 2)).split(1, 1)
+            return torch.cat([first * second, first], 1)
 
     def norms(conv, instance):
         """Group and instance normalisations, with and without weights, first and later."""
@@ -555,7 +570,9 @@ def torch_models(torch):
         "gru, last state": (Ends(nn.GRU, False, "state"), tokens),
         "lstm, last step": (Ends(nn.LSTM, False, "step"), tokens),
         "lstm, both last states": (Ends(nn.LSTM, True, "pair"), tokens),
+        "lstm, both last states, listed": (Ends(nn.LSTM, True, "list"), tokens),
         "gru, both turned": (Ends(nn.GRU, True, "turn"), tokens),
+        "signals": (Signals(), pixels(2, 3, 7)),
         "norms of planes": (norms(nn.Conv2d, nn.InstanceNorm2d), pixels(2, 4, 6, 5)),
         "norms of rows": (norms(nn.Conv1d, nn.InstanceNorm1d), pixels(2, 4, 7)),
         "norms of planes, batch of 1": (norms(nn.Conv2d, nn.InstanceNorm2d), pixels(1, 4, 6, 5)),

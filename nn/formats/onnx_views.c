@@ -106,11 +106,16 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
     x.order = (enum sl__onnx_order)order;
     return sl__onnx_rename_to(r, node, &x);
   }
-  if (x.order == SL__ONNX_BATCH_FIRST && to[0] == BATCH_AXIS)
-    return sl__onnx_append_permute(r, node, &x, to + 1);
+  /* the sample's axes turn, too: exporters make one Transpose of two */
+  bool is_second = x.view.ndim > 1 && to[1] == BATCH_AXIS;
+  if (x.order <= SL__ONNX_TIME_FIRST && (to[0] == BATCH_AXIS || is_second)) {
+    if (is_second) to[1] = to[0];
+    return sl__onnx_append_permute(r, node, &x, to + 1,
+                                   is_second ? SL__ONNX_TIME_FIRST : SL__ONNX_BATCH_FIRST);
+  }
   status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute perm: the batch's axis changes places only with the first "
-                           "axis of a sample, around recurrent layers");
+                           "attribute perm: the batch's axis must become the first, or the second "
+                           "as around recurrent layers");
 out:
   return status;
 }

@@ -16,7 +16,7 @@ struct graph {
   struct sl__onnx_node node[NODES];
   struct sl__onnx_tensor tensor[TENSORS];
   struct sl__onnx_end input, output;
-  const char *in[NODES][4], *out[NODES][3];
+  const char *in[NODES][6], *out[NODES][4];
 };
 
 /* x [batch, sample], and an output y whose shape the file does not say. batch -1: any. */
@@ -233,6 +233,131 @@ static void scales_of_other_axes_are_refused(void **state) {
   FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/1/Mul");
 }
 
+/* ---- splits, and transposes around recurrent layers ---- */
+
+enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
+
+/* x [I, T] or [T, I] -> LSTM in both directions -> both last states side by side. */
+struct state_case {
+  bool rows_first, two_turns; /* x is [I, T]; one Transpose for each of two turns */
+  bool splits;                /* the states are parts of a Split, else picked by Gather */
+};
+
+static void make_states(struct graph *g, const struct state_case *c) {
+  static float weight[2 * 4 * HIDDEN * (INPUTS + HIDDEN)];
+  static const int64_t numbers[] = {0, 1};
+  static const int64_t samples[] = {0, 2, 1}, time[] = {1, 0, 2}, both[] = {2, 0, 1};
+  static struct sl__onnx_attribute turn[2], way[1], axis0, axis1;
+  const int64_t *perm = c->rows_first && !c->two_turns ? both : time;
+  struct sl_shape sample = c->rows_first ? SL_SHAPE(INPUTS, STEPS) : SL_SHAPE(STEPS, INPUTS);
+  turn[0] = (struct sl__onnx_attribute){
+      .name = "perm", .type = SL__ONNX_INTS, .ints = samples, .count = 3};
+  turn[1] =
+      (struct sl__onnx_attribute){.name = "perm", .type = SL__ONNX_INTS, .ints = perm, .count = 3};
+  way[0] =
+      (struct sl__onnx_attribute){.name = "direction", .type = SL__ONNX_S, .s = "bidirectional"};
+  axis0 = (struct sl__onnx_attribute)SL__ONNX_WHOLE("axis", 0);
+  axis1 = (struct sl__onnx_attribute)SL__ONNX_WHOLE("axis", 1);
+  fill(weight, (int64_t)(sizeof weight / sizeof *weight), 1);
+  start(g, &sample, -1);
+  add_reals(g, "w", SL_SHAPE(2, 4 * HIDDEN, INPUTS), weight);
+  add_reals(g, "r", SL_SHAPE(2, 4 * HIDDEN, HIDDEN), weight + 2 * 4 * HIDDEN * INPUTS);
+  add_wholes(g, "first", 1, numbers);
+  add_wholes(g, "second", 1, numbers + 1);
+  if (!c->splits) g->tensor[2].ndim = g->tensor[3].ndim = 0; /* Gather takes away the axis */
+  if (c->rows_first && !c->two_turns) { /* the shape of zeros for the first state */
+    add(g, "Transpose", "t2", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("v"), &turn[0]);
+    add(g, "Shape", "shape", SL__ONNX_NAMES("v"), SL__ONNX_NAMES("s"), NULL);
+    add(g, "ConstantOfShape", "zeros", SL__ONNX_NAMES("s"), SL__ONNX_NAMES("z"), NULL);
+  }
+  if (c->two_turns) add(g, "Transpose", "t0", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("u"), &turn[0]);
+  add(g, "Transpose", "t1", SL__ONNX_NAMES(c->two_turns ? "u" : "x"), SL__ONNX_NAMES("t"),
+      &turn[1]);
+  if (c->rows_first && !c->two_turns)
+    add(g, "LSTM", "lstm", SL__ONNX_NAMES("t", "w", "r", "", "", "z"), SL__ONNX_NAMES("", "h"),
+        way);
+  else
+    add(g, "LSTM", "lstm", SL__ONNX_NAMES("t", "w", "r"), SL__ONNX_NAMES("", "h"), way);
+  if (c->splits) {
+    add(g, "Split", "split", SL__ONNX_NAMES("h"), SL__ONNX_NAMES("p", "q"), &axis0);
+    add(g, "Squeeze", "s0", SL__ONNX_NAMES("p", "first"), SL__ONNX_NAMES("a"), NULL);
+    add(g, "Squeeze", "s1", SL__ONNX_NAMES("q", "first"), SL__ONNX_NAMES("b"), NULL);
+  } else {
+    add(g, "Gather", "g0", SL__ONNX_NAMES("h", "first"), SL__ONNX_NAMES("a"), &axis0);
+    add(g, "Gather", "g1", SL__ONNX_NAMES("h", "second"), SL__ONNX_NAMES("b"), &axis0);
+  }
+  add(g, "Concat", "join", SL__ONNX_NAMES("a", "b"), SL__ONNX_NAMES("y"), &axis1);
+}
+
+static void answer_states(const struct state_case *c, const float *x, float *y) {
+  struct sl_predictor *predictor;
+  struct sl_model *m;
+  struct graph g;
+  make_states(&g, c);
+  OK(sl_model_open(context, write_graph(&g), &m));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(2 * HIDDEN)));
+  OK(sl_predictor_open(m, &(struct sl_predictor_options){0}, &predictor));
+  OK(sl_predict(predictor, x, SAMPLES, y));
+  sl_predictor_free(predictor);
+  sl_model_free(m);
+}
+
+/* Both ways to write the same network give the same bits. */
+static void ways_to_write_states_are_alike(void **state) {
+  (void)state;
+  static const struct state_case first[] = {{.splits = false},
+                                            {.rows_first = true, .two_turns = true}},
+                                 second[] = {{.splits = true}, {.rows_first = true}};
+  float x[SAMPLES * STEPS * INPUTS], a[SAMPLES * 2 * HIDDEN], b[SAMPLES * 2 * HIDDEN];
+  fill(x, SAMPLES * STEPS * INPUTS, 0);
+  for (int i = 0; i < 2; i++) {
+    answer_states(&first[i], x, a);
+    answer_states(&second[i], x, b);
+    assert_memory_equal(a, b, sizeof a);
+    assert_true(fabsf(a[0] - a[2]) > 1e-3f); /* the directions differ */
+  }
+}
+
+struct split_case {
+  int64_t axis, size[3];
+  enum sl_status status;
+  const char *words;
+};
+
+/* x [4, 3] -> Split in three or two, of which the last part is the output. */
+static void splits_become_slices(void **state) {
+  (void)state;
+  static const struct split_case cases[] = {
+      {.axis = 1, .size = {1, 1, 2}},
+      {.axis = 2, .size = {1, 1, 1}},
+      {.axis = -2, .size = {2, 1, 1}},
+      {.axis = 0, .size = {1, 1, 1}, SL_UNSUPPORTED, "the batch's axis"},
+      {.axis = 1, .size = {1, 1, 1}, SL_BAD_FILE, "axis of size 4"},
+      {.axis = 1, .size = {2, 2, 1}, SL_BAD_FILE, "axis of size 4"},
+      {.axis = 1, .size = {1, INT64_MAX, 2}, SL_BAD_FILE, "axis of size 4"},
+      {.axis = 1, .size = {2, 0, 2}, SL_BAD_FILE, "axis of size 4"}};
+  float x[SAMPLES * 12];
+  double want[SAMPLES * 12];
+  fill(x, SAMPLES * 12, 0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct split_case *c = &cases[i];
+    struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", c->axis);
+    struct sl_model *m;
+    struct graph g;
+    int64_t count = 0;
+    start(&g, &SL_SHAPE(4, 3), -1);
+    add_wholes(&g, "sizes", 3, c->size);
+    add(&g, "Split", "split", SL__ONNX_NAMES("x", "sizes"), SL__ONNX_NAMES("a", "b", "y"), &axis);
+    if (c->words) {
+      FAILS(sl_model_open(context, write_graph(&g), &m), c->status, c->words);
+      continue;
+    }
+    for (int k = 0; k < SAMPLES * 12; k++)
+      if (c->axis == 2 ? k % 3 == 2 : k / 3 % 4 >= 4 - c->size[2]) want[count++] = (double)x[k];
+    check_graph(&g, 1, "slice", x, want);
+  }
+}
+
 #else
 
 static void built_without_protobuf(void **state) {
@@ -251,9 +376,10 @@ static int teardown(void **state) {
 
 int main(void) {
 #ifdef SL_HAVE_ONNX
-  const struct CMUnitTest tests[] = {cmocka_unit_test(group_norms_are_read),
-                                     cmocka_unit_test(a_norm_of_a_view_is_read),
-                                     cmocka_unit_test(scales_of_other_axes_are_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(group_norms_are_read), cmocka_unit_test(a_norm_of_a_view_is_read),
+      cmocka_unit_test(scales_of_other_axes_are_refused),
+      cmocka_unit_test(ways_to_write_states_are_alike), cmocka_unit_test(splits_become_slices)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
 #endif
