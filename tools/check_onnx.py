@@ -574,7 +574,7 @@ def torch_models(torch):
         "gru, both turned": (Ends(nn.GRU, True, "turn"), tokens),
         "signals": (Signals(), pixels(2, 3, 7)),
         "norms of planes": (norms(nn.Conv2d, nn.InstanceNorm2d), pixels(2, 4, 6, 5)),
-        "norms of rows": (norms(nn.Conv1d, nn.InstanceNorm1d), pixels(2, 4, 7)),
+        "norms of rows": (norms(nn.Conv1d, nn.InstanceNorm1d), pixels(2, 4, 19)),
         "norms of planes, batch of 1": (norms(nn.Conv2d, nn.InstanceNorm2d), pixels(1, 4, 6, 5)),
         "layer norms": (
             nn.Sequential(
@@ -655,7 +655,7 @@ def check_torch(library, folder, random, quick):
                 part.running_var.uniform_(0.5, 2)
             if "Norm" in type(part).__name__:
                 for parameter in part.parameters():
-                    torch.nn.init.normal_(parameter)
+                    torch.nn.init.uniform_(parameter, 0.5, 1.5)
         several = isinstance(x, tuple)
         inputs = ["picture", "speed"] if several else ["input"]
         outputs = ["turn", "mask"] if several else ["output"]

@@ -281,9 +281,12 @@ enum sl_status sl__onnx_read_mean(reader *r, const node_of *node) {
   int64_t keeps;
   const int64_t *axes;
   int count, axis, mask = 0;
+  bool found = false;
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  if (!r->own) SL__TRY(sl__onnx_read_centred(r, node, &x, &found));
+  if (found) return SL_OK;
   SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, &count));
   SL__TRY(sl__onnx_get_whole(r, node, "keepdims", 1, &keeps));
   for (int i = 0; i < count; i++) {

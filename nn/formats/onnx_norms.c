@@ -189,6 +189,15 @@ static bool find_rms(reader *r, const node_of *square, const node_of *part[4], f
   return true;
 }
 
+/* Sets the number of axes; false if they are not the last ones of a sample. */
+static bool take_axes(const value_of *x, const int64_t axes[2], struct sl_layernorm_options *o) {
+  int64_t first = axes[0] < 0 ? axes[0] + x->view.ndim + 1 : axes[0];
+  if (first < 1 || first + axes[1] != x->view.ndim + 1) return false;
+  o->axes = axes[1] == 1 ? 0 : (int)axes[1];
+  if (o->epsilon == 1e-5f) o->epsilon = 0;
+  return true;
+}
+
 enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found) {
   struct sl_layernorm_options o = {.rms = true};
   const struct sl__onnx_tensor *weight = NULL;
@@ -196,13 +205,8 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   enum sl_status status = SL_OK;
   int64_t axes[2];
   value_of input = *x;
-  int ndim = x->view.ndim;
   *found = false;
-  if (!find_rms(r, node, part, &o.epsilon, axes)) return SL_OK;
-  int64_t first = axes[0] < 0 ? axes[0] + ndim + 1 : axes[0];
-  if (first < 1 || first + axes[1] != ndim + 1) return SL_OK;
-  o.axes = axes[1] == 1 ? 0 : (int)axes[1];
-  if (o.epsilon == 1e-5f) o.epsilon = 0;
+  if (!find_rms(r, node, part, &o.epsilon, axes) || !take_axes(x, axes, &o)) return SL_OK;
   for (int i = 0; i < 4; i++) done(r, part[i]);
   const node_of *last = part[3], *scaled = follows(r, last, "Mul");
   for (int i = 0; scaled && i < scaled->inputs && !weight; i++)
@@ -222,4 +226,95 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   status = sl__onnx_give_first(r, last, NULL);
 out:
   return status;
+}
+
+/* ---- layer normalisation from its parts, before operator set 17 ---- */
+
+/* The square of x - mean(x), which the Div takes, too; NULL if these are other nodes. */
+static const node_of *find_square(reader *r, const node_of *mean, const node_of **centred) {
+  const node_of *sub = follows(r, mean, "Sub");
+  float exponent;
+  if (!sub || sub->inputs != 2 || strcmp(sub->input[0], mean->input[0]) != 0) return NULL;
+  *centred = sub;
+  const value_of *v = sl__onnx_find(r, sub->output[0]);
+  const node_of *square = v && v->user >= 0 ? &r->graph.node[v->user] : NULL;
+  if (!square || *square->domain || !square->outputs || square->inputs != 2 ||
+      strcmp(square->input[0], sub->output[0]) != 0)
+    return NULL;
+  if (!strcmp(square->op, "Pow") && v->uses == 2)
+    return sl__onnx_number(r, square, 1, &exponent) && exponent == 2 ? square : NULL;
+  bool is_product = !strcmp(square->op, "Mul") && !strcmp(square->input[1], sub->output[0]);
+  return is_product && v->uses == 3 ? square : NULL;
+}
+
+/* Has the first mean the axes of the second one, and keep both them? */
+static bool are_alike(const reader *r, const node_of *const mean[2], const int64_t axes[2]) {
+  const int64_t *list;
+  int64_t keeps = 1;
+  int count;
+  bool alike =
+      sl__onnx_get_either(r, mean[0], "axes", 1, &list, &count) == SL_OK && count == axes[1];
+  for (int i = 0; alike && i < count; i++) alike = list[i] == axes[0] + i;
+  for (int i = 0; alike && i < 2; i++)
+    alike = sl__onnx_get_whole(r, mean[i], "keepdims", 1, &keeps) == SL_OK && keeps == 1;
+  return alike;
+}
+
+/* A constant factor or summand of the next node, one value for each place of the last axes. */
+static const struct sl__onnx_tensor *place_constant(reader *r, const node_of **last, const char *op,
+                                                    const struct sl_shape *shape, int axes) {
+  const node_of *user = follows(r, *last, op);
+  for (int i = 0; user && user->inputs == 2 && i < 2; i++) {
+    const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
+    bool fits = t && t->reals && t->ndim >= axes;
+    int64_t places = 1;
+    for (int d = 1; fits && d <= axes; d++) {
+      fits = t->dim[t->ndim - d] == shape->dim[shape->ndim - d];
+      places *= shape->dim[shape->ndim - d];
+    }
+    if (!fits || t->count != places) continue;
+    *last = user;
+    return t;
+  }
+  return NULL;
+}
+
+static enum sl_status append_layernorm(reader *r, const node_of *before, const value_of *x,
+                                       struct sl_layernorm_options *o) {
+  const node_of *scale = before, *last = before;
+  enum sl_status status;
+  value_of input = *x;
+  int axes = o->axes ? o->axes : 1;
+  const struct sl__onnx_tensor *weight = place_constant(r, &scale, "Mul", &x->view, axes);
+  last = scale;
+  const struct sl__onnx_tensor *bias =
+      weight ? place_constant(r, &last, "Add", &x->view, axes) : NULL;
+  o->plain = !bias; /* a scale alone is not this layer's */
+  if (o->plain) last = before;
+  SL__TRY(sl__onnx_make_view(r, before, &input));
+  SL__TRY(sl__onnx_append(r, last, bias ? weight->name : NULL, &sl__layernorm_kind, o, &input, 1));
+  if (bias) {
+    done(r, scale);
+    done(r, last);
+    SL__TRY(sl__onnx_set(r, before, "weight", weight->reals, weight->count, NULL));
+    SL__TRY(sl__onnx_set(r, before, "bias", bias->reals, bias->count, NULL));
+  }
+  status = sl__onnx_give_first(r, last, NULL);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_centred(reader *r, const node_of *mean, const value_of *x,
+                                     bool *found) {
+  struct sl_layernorm_options o = {0};
+  const node_of *part[4] = {NULL}, *centred;
+  const node_of *square = find_square(r, mean, &centred);
+  int64_t axes[2];
+  *found = square && find_rms(r, square, part, &o.epsilon, axes) &&
+           are_alike(r, (const node_of *const[2]){mean, part[0]}, axes) && take_axes(x, axes, &o);
+  if (!*found) return SL_OK;
+  done(r, centred);
+  done(r, square);
+  for (int i = 0; i < 4; i++) done(r, part[i]);
+  return append_layernorm(r, part[3], x, &o);
 }

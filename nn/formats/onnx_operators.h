@@ -109,6 +109,10 @@ enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node);
 /* x / sqrt(mean(x^2) + epsilon), from its parts; node: the Mul of x and x. *found: it was one. */
 enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found);
 
+/* Layer normalisation from its parts; mean: the ReduceMean of x. *found: it was one. */
+enum sl_status sl__onnx_read_centred(reader *r, const node_of *mean, const value_of *x,
+                                     bool *found);
+
 /* ---- onnx_recurrent.c ---- */
 
 enum sl_status sl__onnx_read_cell(reader *r, const node_of *node);

@@ -233,6 +233,76 @@ static void scales_of_other_axes_are_refused(void **state) {
   FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/1/Mul");
 }
 
+/* ---- layer normalisation before operator set 17 ---- */
+
+/* x [3, 4] -> a norm of its parts over the last axes -> y */
+static void make_parts(struct graph *g, const struct sl__onnx_attribute *axes,
+                       const struct sl_shape *places, const float *weight, const float *bias) {
+  static const float two[] = {2}, epsilon[] = {1e-5f};
+  start(g, &SL_SHAPE(3, 4), -1);
+  add_reals(g, "two", SL_SHAPE(1), two);
+  add_reals(g, "epsilon", SL_SHAPE(1), epsilon);
+  add_reals(g, "w", *places, weight);
+  add_reals(g, "b", *places, bias);
+  add(g, "ReduceMean", "/n/Mean", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("m"), axes);
+  add(g, "Sub", "/n/Sub", SL__ONNX_NAMES("x", "m"), SL__ONNX_NAMES("c"), NULL);
+  add(g, "Pow", "/n/Pow", SL__ONNX_NAMES("c", "two"), SL__ONNX_NAMES("q"), NULL);
+  add(g, "ReduceMean", "/n/Mean_1", SL__ONNX_NAMES("q"), SL__ONNX_NAMES("v"), axes);
+  add(g, "Add", "/n/Add", SL__ONNX_NAMES("v", "epsilon"), SL__ONNX_NAMES("e"), NULL);
+  add(g, "Sqrt", "/n/Sqrt", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("s"), NULL);
+  add(g, "Div", "/n/Div", SL__ONNX_NAMES("c", "s"), SL__ONNX_NAMES("d"), NULL);
+  add(g, "Mul", "/n/Mul", SL__ONNX_NAMES("d", "w"), SL__ONNX_NAMES("u"), NULL);
+  add(g, "Add", "/n/Add_1", SL__ONNX_NAMES("u", "b"), SL__ONNX_NAMES("y"), NULL);
+}
+
+static void layer_norms_of_parts_are_read(void **state) {
+  (void)state;
+  static const int64_t lists[2][2] = {{-1}, {-2, -1}};
+  float x[SAMPLES * 12], weight[12], bias[12];
+  fill(x, SAMPLES * 12, 0), fill(weight, 12, 1), fill(bias, 12, 2);
+  for (int i = 0; i < 4; i++) { /* over one axis and two, with and without scale and shift */
+    int count = 1 + i / 2, size = count == 1 ? 4 : 12;
+    bool plain = i % 2;
+    struct sl__onnx_attribute axes = {
+        .name = "axes", .type = SL__ONNX_INTS, .ints = lists[count - 1], .count = count};
+    double want[SAMPLES * 12];
+    struct graph g;
+    for (int k = 0; k < SAMPLES * 12; k++) want[k] = (double)x[k];
+    for (int k = 0; k < SAMPLES * 12 / size; k++)
+      normalise(&SL_SHAPE(1, size), 1, NULL, NULL, want + k * size);
+    for (int k = 0; !plain && k < SAMPLES * 12; k++)
+      want[k] = want[k] * (double)weight[k % size] + (double)bias[k % size];
+    make_parts(&g, &axes, count == 1 ? &SL_SHAPE(4) : &SL_SHAPE(3, 4), weight, bias);
+    if (plain) {
+      g.file.nodes = 7;
+      g.out[6][0] = "y";
+    }
+    check_graph(&g, 1, "layernorm", x, want);
+  }
+}
+
+/* Nearly the same nodes. */
+static void other_parts_are_refused(void **state) {
+  (void)state;
+  static const int64_t list[] = {-1}, other[] = {-2};
+  struct sl__onnx_attribute last = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1};
+  struct sl__onnx_attribute first = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = other, .count = 1};
+  static const float three[] = {3};
+  float weight[12], bias[12];
+  fill(weight, 12, 1), fill(bias, 12, 2);
+  for (int i = 0; i < 4; i++) {
+    struct sl_model *m;
+    struct graph g;
+    make_parts(&g, i == 0 ? &first : &last, &SL_SHAPE(4), weight, bias);
+    if (i == 1) g.node[3].attribute = &first;
+    if (i == 2) g.tensor[0].reals = three;
+    if (i == 3) g.in[1][0] = "m", g.in[1][1] = "x";
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Sub");
+  }
+}
+
 /* ---- splits, and transposes around recurrent layers ---- */
 
 enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
@@ -376,10 +446,13 @@ static int teardown(void **state) {
 
 int main(void) {
 #ifdef SL_HAVE_ONNX
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(group_norms_are_read), cmocka_unit_test(a_norm_of_a_view_is_read),
-      cmocka_unit_test(scales_of_other_axes_are_refused),
-      cmocka_unit_test(ways_to_write_states_are_alike), cmocka_unit_test(splits_become_slices)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(group_norms_are_read),
+                                     cmocka_unit_test(a_norm_of_a_view_is_read),
+                                     cmocka_unit_test(scales_of_other_axes_are_refused),
+                                     cmocka_unit_test(ways_to_write_states_are_alike),
+                                     cmocka_unit_test(layer_norms_of_parts_are_read),
+                                     cmocka_unit_test(other_parts_are_refused),
+                                     cmocka_unit_test(splits_become_slices)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
 #endif
