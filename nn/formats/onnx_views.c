@@ -80,7 +80,7 @@ out:
 enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
   int from[SL__ONNX_DIMS], to[SL__ONNX_DIMS], own[SL__ONNX_DIMS];
   const int64_t *perm;
-  int count, axis;
+  int count, axis, seen = 0;
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
@@ -91,7 +91,10 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
   for (int d = 0; d < ndim; d++) {
     SL__TRY(sl__onnx_axis(r, node, perm ? perm[d] : ndim - 1 - d, ndim, &axis));
     to[d] = from[axis];
+    seen |= 1 << axis;
   }
+  if (seen != (1 << ndim) - 1)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "perm names an axis twice");
   /* time must be the layer's own first axis, with features behind it, except for tokens; or the
    * axes were turned before */
   bool may_turn =

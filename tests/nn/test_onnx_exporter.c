@@ -388,6 +388,20 @@ static void ways_to_write_states_are_alike(void **state) {
   }
 }
 
+static void turns_name_each_axis_once(void **state) {
+  (void)state;
+  static const int64_t perms[][3] = {{0, 0, 1}, {2, 0, 2}, {0, 1, 1}};
+  for (int i = 0; i < 3; i++) {
+    struct sl__onnx_attribute perm = {
+        .name = "perm", .type = SL__ONNX_INTS, .ints = perms[i], .count = 3};
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(4, 3), -1);
+    add(&g, "Transpose", "turn", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("y"), &perm);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_BAD_FILE, "names an axis twice");
+  }
+}
+
 struct split_case {
   int64_t axis, size[3];
   enum sl_status status;
@@ -452,6 +466,7 @@ int main(void) {
                                      cmocka_unit_test(ways_to_write_states_are_alike),
                                      cmocka_unit_test(layer_norms_of_parts_are_read),
                                      cmocka_unit_test(other_parts_are_refused),
+                                     cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
