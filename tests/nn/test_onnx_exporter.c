@@ -296,7 +296,7 @@ static void other_parts_are_refused(void **state) {
     struct sl_model *m;
     struct graph g;
     make_parts(&g, i == 0 ? &first : &last, &SL_SHAPE(4), weight, bias);
-    if (i == 1) g.node[3].attribute = &first;
+    if (i == 1) g.node[0].attribute = &first;
     if (i == 2) g.tensor[0].reals = three;
     if (i == 3) g.in[1][0] = "m", g.in[1][1] = "x";
     FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Sub");
