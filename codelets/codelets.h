@@ -114,7 +114,7 @@ enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct s
                                       const struct sl__pool2d *pool);
 
 /* Upsampling by whole factors: x [N, C, H, W] -> y [N, C, H scale_h, W scale_w], nearest or
- * bilinear (PyTorch's align_corners=False). */
+ * bilinear (PyTorch's align_corners=False). [N, C, L] are planes of one row. */
 struct sl__upsample2d {
   int scale_h, scale_w;
   bool bilinear;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codelets/codelets.h"
+#include "codelets/kernels/planes.h"
 #include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -92,9 +93,9 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
                             const struct sl__tensor *y, const struct sl__upsample2d *o,
                             struct sl__upsample_args *a) {
   char xt[96], yt[96];
-  const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
-  if (x->shape.ndim == 4 && y->shape.ndim == 4 && o->scale_h > 0 && o->scale_w > 0 &&
-      yd[0] == xd[0] && yd[1] == xd[1] && yd[2] == xd[2] * o->scale_h &&
+  int64_t xd[4], yd[4];
+  if (sl__planes_of(&x->shape, xd) && sl__planes_of(&y->shape, yd) && o->scale_h > 0 &&
+      o->scale_w > 0 && yd[0] == xd[0] && yd[1] == xd[1] && yd[2] == xd[2] * o->scale_h &&
       yd[3] == xd[3] * o->scale_w && yd[2] < INT32_MAX / 2 && yd[3] < INT32_MAX / 2) {
     *a = (struct sl__upsample_args){.planes = (int32_t)(xd[0] * xd[1]),
                                     .height = (int32_t)xd[2],

@@ -325,6 +325,12 @@ OWN = {
         layer("upsample2d", "linear", scale_h=3, scale_w=2, bilinear=True),
         layer("conv2d", "conv", channels=2, kernel_h=3),
     ),
+    "upsampled rows": architecture(
+        [3, 5],
+        layer("upsample1d", "nearest", scale=2),
+        layer("upsample1d", "linear", scale=3, linear=True),
+        layer("conv1d", "conv", channels=2, kernel=3),
+    ),
     "groups and transposed": architecture(
         [4, 9, 8],
         layer("conv2d", "depth", channels=8, kernel_h=3, groups=4),
@@ -340,6 +346,8 @@ OWN = {
         layer("maxpool1d", "pool1", kernel=3, stride=2, pad=1),
         layer("conv1d", "conv2", channels=4, kernel=2, dilation=3, groups=2),
         layer("avgpool1d", "pool2", kernel=2),
+        layer("conv_transpose1d", "up", channels=6, kernel=3, stride=2, pad=1, output_pad=1),
+        layer("conv_transpose1d", "wide", channels=4, kernel=2, dilation=2, groups=2),
         layer("maxpool1d", "pool3", **{"global": True}),
         layer("dense", "fc", features=3),
     ),
@@ -504,9 +512,40 @@ def torch_models(torch):
                 return self.fc(y)
             if self.way == "pair":
                 return self.fc(torch.cat((h[0], h[-1]), dim=1))
+            if self.way == "list":
+                return self.fc(torch.cat(list(h), 1))
             if self.way == "turn":
                 return self.fc(h.transpose(0, 1).flatten(1))
             return self.fc(h[-1])
+
+    class Signals(nn.Module):
+        """A recurrent layer between convolutions: [C, T] and [T, C]."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv, self.last = nn.Conv1d(3, 6, 3, padding=1), nn.Conv1d(4, 2, 1)
+            self.rnn = nn.LSTM(6, 4, batch_first=True)
+
+        def forward(self, x):
+            y = self.rnn(torch.relu(self.conv(x)).transpose(1, 2))[0]
+            first, second = self.last(y.transpose(1, 2)).split(1, 1)
+            return torch.cat([first * second, first], 1)
+
+    def norms(conv, instance):
+        """Group and instance normalisations, with and without weights, first and later."""
+        return nn.Sequential(
+            nn.GroupNorm(2, 4),
+            conv(4, 6, 3),
+            nn.GroupNorm(3, 6),
+            nn.ReLU(),
+            nn.GroupNorm(1, 6, eps=1e-3),
+            conv(6, 4, 1),
+            nn.GroupNorm(2, 4, affine=False),
+            nn.GroupNorm(4, 4),
+            instance(4, affine=True),
+            conv(4, 4, 1),
+            instance(4),
+        )
 
     class Driver(nn.Module):
         def __init__(self):
@@ -531,7 +570,28 @@ def torch_models(torch):
         "gru, last state": (Ends(nn.GRU, False, "state"), tokens),
         "lstm, last step": (Ends(nn.LSTM, False, "step"), tokens),
         "lstm, both last states": (Ends(nn.LSTM, True, "pair"), tokens),
+        "lstm, both last states, listed": (Ends(nn.LSTM, True, "list"), tokens),
         "gru, both turned": (Ends(nn.GRU, True, "turn"), tokens),
+        "signals": (Signals(), pixels(2, 3, 7)),
+        "norms of planes": (norms(nn.Conv2d, nn.InstanceNorm2d), pixels(2, 4, 6, 5)),
+        "norms of rows": (norms(nn.Conv1d, nn.InstanceNorm1d), pixels(2, 4, 19)),
+        "norms of planes, batch of 1": (norms(nn.Conv2d, nn.InstanceNorm2d), pixels(1, 4, 6, 5)),
+        "layer norms": (
+            nn.Sequential(
+                nn.LayerNorm(4), nn.Linear(4, 6), nn.LayerNorm([5, 6]), nn.LayerNorm(6, 1e-3, False)
+            ),
+            pixels(2, 5, 4),
+        ),
+        "rows that grow": (
+            nn.Sequential(
+                nn.ConvTranspose1d(4, 6, 3, 2, 1, 1),
+                nn.ReLU(),
+                nn.Upsample(scale_factor=2),
+                nn.ConvTranspose1d(6, 4, 2, groups=2, dilation=3, bias=False),
+                nn.Upsample(scale_factor=3, mode="linear"),
+            ),
+            pixels(2, 4, 5),
+        ),
         "two inputs, two outputs": (Driver(), (pixels(2, 2, 6, 5), pixels(2, 3))),
     }
 
@@ -593,6 +653,9 @@ def check_torch(library, folder, random, quick):
             if isinstance(part, torch.nn.BatchNorm2d):
                 part.running_mean.normal_()
                 part.running_var.uniform_(0.5, 2)
+            if "Norm" in type(part).__name__:
+                for parameter in part.parameters():
+                    torch.nn.init.uniform_(parameter, 0.5, 1.5)
         several = isinstance(x, tuple)
         inputs = ["picture", "speed"] if several else ["input"]
         outputs = ["turn", "mask"] if several else ["output"]

@@ -137,16 +137,19 @@ def module_of(layer, shape):
             bias=not layer.get("no_bias"),
             **extra,
         )
-    if kind == "conv1d":
-        return nn.Conv1d(
+    if kind in ("conv1d", "conv_transpose1d"):
+        transposed = kind == "conv_transpose1d"
+        extra = dict(output_padding=layer.get("output_pad") or 0) if transposed else {}
+        return (nn.ConvTranspose1d if transposed else nn.Conv1d)(
             shape[1],
             layer["channels"],
             layer["kernel"],
             layer.get("stride") or 1,
             layer.get("pad") or 0,
-            layer.get("dilation") or 1,
-            layer.get("groups") or 1,
-            not layer.get("no_bias"),
+            dilation=layer.get("dilation") or 1,
+            groups=layer.get("groups") or 1,
+            bias=not layer.get("no_bias"),
+            **extra,
         )
     if kind in ("maxpool1d", "avgpool1d"):
         pool, kernel = nn.MaxPool1d if kind == "maxpool1d" else nn.AvgPool1d, layer.get("kernel")
@@ -156,6 +159,9 @@ def module_of(layer, shape):
         kernel = tuple(shape[2:]) if layer.get("global") else pair(layer, "kernel", (0, 0))
         pool = nn.MaxPool2d if kind == "maxpool2d" else nn.AvgPool2d
         return pool(kernel, pair(layer, "stride", kernel), pair(layer, "pad", (0, 0)))
+    if kind == "upsample1d":
+        mode = dict(mode="linear", align_corners=False) if layer.get("linear") else {}
+        return nn.Upsample(scale_factor=layer["scale"], **mode)
     if kind == "upsample2d":
         mode = dict(mode="bilinear", align_corners=False) if layer.get("bilinear") else {}
         return nn.Upsample(scale_factor=pair(layer, "scale", (1, 1)), **mode)
@@ -508,6 +514,13 @@ def rows():
         ("dilation, groups, relu", dict(dilation=3, groups=2, activation="relu")),
     ]:
         yield "conv1d, " + text, chain([4, 23], dict(kind="conv1d", channels=6, kernel=3) | options)
+    for text, options in [
+        ("2, stride 2", dict(kernel=2, stride=2)),
+        ("stride, tanh", dict(stride=3, pad=1, output_pad=2, activation="tanh")),
+        ("dilation, groups", dict(dilation=2, groups=2, no_bias=True)),
+    ]:
+        base = dict(kind="conv_transpose1d", channels=6, kernel=3)
+        yield "conv_transpose1d, " + text, chain([4, 11], base | options)
     for kind in ("maxpool1d", "avgpool1d"):
         for text, options in [
             ("2", dict(kernel=2)),
@@ -603,6 +616,9 @@ def axes():
             yield f"upsample2d, {height}x{width or height}" + ", bilinear" * bilinear, chain(
                 IMAGE, dict(kind="upsample2d", scale_h=height, scale_w=width, bilinear=bilinear)
             )
+        yield "upsample1d" + ", linear" * bilinear, chain(
+            [4, 7], dict(kind="upsample1d", scale=3, linear=bilinear)
+        )
 
 
 def norms():

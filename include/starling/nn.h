@@ -133,6 +133,19 @@ struct sl_conv_transpose2d_options {
 SL_API enum sl_status sl_conv_transpose2d(struct sl_model *model, const char *name,
                                           const struct sl_conv_transpose2d_options *options);
 
+/** Transposed 1-D convolution, as torch.nn.ConvTranspose1d: x [C, L], weight [C, K / groups, R],
+ * bias [K] -> y [K, L'], L' = (L - 1) stride - 2 pad + dilation (R - 1) + output_pad + 1. Defaults
+ * and errors as sl_conv_transpose2d's. */
+struct sl_conv_transpose1d_options {
+  struct sl_layer_options layer;
+  int channels;
+  int kernel, stride, pad, output_pad, dilation, groups;
+  bool no_bias;
+  enum sl_activation activation;
+};
+SL_API enum sl_status sl_conv_transpose1d(struct sl_model *model, const char *name,
+                                          const struct sl_conv_transpose1d_options *options);
+
 /** Max and average pooling: x [C, H, W] -> [C, H', W'] as in sl_conv2d; stride 0 means the kernel's
  * size; global: the kernel is the whole plane. */
 struct sl_pool2d_options {
@@ -169,6 +182,15 @@ struct sl_upsample2d_options {
 };
 SL_API enum sl_status sl_upsample2d(struct sl_model *model, const char *name,
                                     const struct sl_upsample2d_options *options);
+
+/** The same for rows: x [C, L] -> [C, L scale]; nearest, or linear (align_corners=False). */
+struct sl_upsample1d_options {
+  struct sl_layer_options layer;
+  int scale;
+  bool linear;
+};
+SL_API enum sl_status sl_upsample1d(struct sl_model *model, const char *name,
+                                    const struct sl_upsample1d_options *options);
 
 /** A function of each value, as a layer of its own. \return SL_BAD_ARGUMENT for none. */
 struct sl_activation_options {

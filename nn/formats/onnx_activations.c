@@ -139,15 +139,15 @@ enum sl_status sl__onnx_read_split(reader *r, const node_of *node) {
   int64_t number;
   value_of x;
   int axis, count;
-  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(sl__onnx_get_whole(r, node, "axis", 0, &number));
   SL__TRY(sl__onnx_axis(r, node, number, x.view.ndim + 1, &axis));
   SL__TRY(sl__onnx_get_either(r, node, "split", 1, &sizes, &count));
   bool equal = !sizes || (count == 2 && sizes[0] == sizes[1]);
-  if (node->outputs != 2 || axis != x.view.ndim || !equal || !find_gate(r, node, part))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "is supported only as a part of swiglu: the halves of the last axis, of "
-                           "which the first one's silu is multiplied by the second one");
+  if (node->outputs != 2 || x.order != SL__ONNX_BATCH_FIRST || axis != x.view.ndim || !equal ||
+      !find_gate(r, node, part))
+    return sl__onnx_append_parts(r, node);
+  SL__TRY(sl__onnx_make_view(r, node, &x));
   for (int i = 0; i < 3; i++) r->done[part[i] - r->graph.node] = true;
   SL__TRY(
       sl__onnx_append(r, part[2], NULL, &sl__swiglu_kind, &(struct sl_swiglu_options){0}, &x, 1));

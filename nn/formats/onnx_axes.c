@@ -12,11 +12,27 @@ enum sl_status sl__onnx_make_view(reader *r, const node_of *node, value_of *v) {
   return status;
 }
 
-enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of *x,
-                                       const int *axes) {
+/* Do nodes take the shape of its output alone, as those that make first states? */
+static bool is_for_shapes(const reader *r, const node_of *node) {
+  const value_of *v = node->outputs ? sl__onnx_find(r, node->output[0]) : NULL;
+  int uses = 0;
+  for (int n = 0; v && n < r->graph.nodes; n++) {
+    const node_of *user = &r->graph.node[n];
+    uses += r->needed[n] && !strcmp(user->op, "Shape") && sl__onnx_has(user, 0) &&
+            !strcmp(user->input[0], v->name);
+  }
+  return v && uses && uses == v->uses;
+}
+
+enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of *x, const int *axes,
+                                       enum sl__onnx_order order) {
   struct sl_permute_options o = {.axes.ndim = x->view.ndim};
+  value_of y = *x;
   enum sl_status status;
   bool turns = true;
+  y.order = order;
+  for (int d = 0; d < x->view.ndim; d++) y.view.dim[d] = x->view.dim[axes[d]];
+  if (is_for_shapes(r, node)) return sl__onnx_rename_to(r, node, &y);
   SL__TRY(sl__onnx_make_view(r, node, x));
   for (int d = 0; d < x->view.ndim; d++) {
     o.axes.dim[d] = axes[d];
@@ -24,7 +40,7 @@ enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of 
   }
   if (turns) o.axes = (struct sl_shape){0}; /* the layer's default */
   SL__TRY(sl__onnx_append(r, node, NULL, &sl__permute_kind, &o, x, 1));
-  status = sl__onnx_give_first(r, node, NULL);
+  status = sl__onnx_give_first(r, node, &y);
 out:
   return status;
 }
@@ -140,6 +156,64 @@ out:
   return status;
 }
 
+/* Appends a slice for output i of a Split, which the next nodes see in x's order. */
+static enum sl_status append_part(reader *r, const node_of *node, const value_of *x, int i,
+                                  const struct sl_slice_options *part) {
+  struct sl_slice_options o = *part;
+  value_of y = *x;
+  const value_of *known = *node->output[i] ? sl__onnx_find(r, node->output[i]) : NULL;
+  enum sl_status status;
+  if (!known || !known->uses) return SL_OK;
+  if (o.first + o.count == x->view.dim[o.axis]) o.count = 0; /* the layer's default */
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__slice_kind, &o, x, 1));
+  y.layer = r->model->count - 1;
+  y.view = *sl__onnx_shape_of(r, &y);
+  status = sl__onnx_define(r, node, node->output[i], &y);
+out:
+  return status;
+}
+
+/* The axis of a sample that a node names, whose batch is the first or the second axis. */
+static enum sl_status split_axis(const reader *r, const node_of *node, const value_of *x,
+                                 int *axis) {
+  int batch = x->order == SL__ONNX_TIME_FIRST;
+  int64_t number;
+  enum sl_status status;
+  SL__TRY(sl__onnx_get_whole(r, node, "axis", 0, &number));
+  SL__TRY(sl__onnx_axis(r, node, number, x->view.ndim + 1, axis));
+  if (x->order > SL__ONNX_TIME_FIRST || *axis == batch)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute axis: the batch's axis, or the input is transposed");
+  if (*axis > batch) --*axis;
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_append_parts(reader *r, const node_of *node) {
+  struct sl_slice_options o = {0};
+  const int64_t *sizes;
+  enum sl_status status;
+  value_of x;
+  int count;
+  SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
+  SL__TRY(split_axis(r, node, &x, &o.axis));
+  SL__TRY(sl__onnx_get_either(r, node, "split", 1, &sizes, &count));
+  SL__TRY(sl__onnx_make_view(r, node, &x));
+  if (!node->outputs) return sl__onnx_refuse(r, node, SL_BAD_FILE, "has no output");
+  int64_t size = x.view.dim[o.axis], equal = (size + node->outputs - 1) / node->outputs;
+  for (int i = 0; i < node->outputs; i++, o.first += o.count) {
+    o.count = size - o.first < equal ? size - o.first : equal;
+    if (sizes) o.count = i < count ? sizes[i] : 0;
+    int64_t rest = size - o.first;
+    if (o.count < 1 || o.count > rest || (o.count == rest) != (i == node->outputs - 1))
+      return sl__onnx_refuse(r, node, SL_BAD_FILE, "its parts do not make an axis of size %lld",
+                             (long long)size);
+    SL__TRY(append_part(r, node, &x, i, &o));
+  }
+out:
+  return status;
+}
+
 /* Both states [2, N, H] of a recurrent operator are a batch of [2, H] as they lie in memory. */
 enum sl_status sl__onnx_read_pick(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *index = sl__onnx_constant(r, node, 1);
@@ -207,9 +281,12 @@ enum sl_status sl__onnx_read_mean(reader *r, const node_of *node) {
   int64_t keeps;
   const int64_t *axes;
   int count, axis, mask = 0;
+  bool found = false;
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  if (!r->own) SL__TRY(sl__onnx_read_centred(r, node, &x, &found));
+  if (found) return SL_OK;
   SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, &count));
   SL__TRY(sl__onnx_get_whole(r, node, "keepdims", 1, &keeps));
   for (int i = 0; i < count; i++) {

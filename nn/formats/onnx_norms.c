@@ -55,22 +55,34 @@ static const node_of *follows(reader *r, const node_of *before, const char *op) 
 
 static void done(reader *r, const node_of *node) { r->done[node - r->graph.node] = true; }
 
-/* Does the node reshape to a batch of samples of this shape? */
-static bool restores(const reader *r, const node_of *node, const struct sl_shape *shape) {
-  const struct sl__onnx_tensor *t = node ? sl__onnx_constant(r, node, 1) : NULL;
-  bool fits = t && t->wholes && t->count == shape->ndim + 1;
-  for (int d = 0; fits && d < shape->ndim; d++)
-    fits = t->wholes[d + 1] == shape->dim[d] || t->wholes[d + 1] == -1 || t->wholes[d + 1] == 0;
-  return fits;
+/* Exporters compute a shape after the nodes that need it: reads the Shape node of input i early. */
+static enum sl_status read_shape_ahead(reader *r, const node_of *node, int i) {
+  if (!sl__onnx_has(node, i) || sl__onnx_constant(r, node, i)) return SL_OK;
+  for (int n = 0; n < r->graph.nodes; n++) {
+    const node_of *maker = &r->graph.node[n];
+    if (r->done[n] || strcmp(maker->op, "Shape") != 0 || !maker->outputs || *maker->domain ||
+        strcmp(maker->output[0], node->input[i]) != 0)
+      continue;
+    const value_of *of = sl__onnx_has(maker, 0) ? sl__onnx_find(r, maker->input[0]) : NULL;
+    if (!of || of->is != SL__ONNX_OUTPUT) return SL_OK;
+    r->done[n] = true;
+    return sl__onnx_operator(r, maker);
+  }
+  return SL_OK;
 }
 
-/* The constant of C values by which the next node scales or shifts; NULL if there is none. */
+/* A constant factor or summand of the next node: channels values, one for each channel of samples
+ * with ndim axes, or the one number that changes nothing. NULL if there is none. */
 static const struct sl__onnx_tensor *channel_constant(reader *r, const node_of **last,
-                                                      const char *op, int64_t channels) {
+                                                      const char *op, const struct sl_shape *shape,
+                                                      float nothing) {
   const node_of *user = follows(r, *last, op);
   for (int i = 0; user && user->inputs == 2 && i < 2; i++) {
     const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
-    if (!t || !t->reals || t->count != channels) continue;
+    if (!t || !t->reals) continue;
+    int axis = t->ndim - shape->ndim;
+    bool fits = axis >= 0 && t->dim[axis] == shape->dim[0] && t->count == shape->dim[0];
+    if (!fits && (t->count != 1 || t->reals[0] != nothing)) continue;
     *last = user;
     return t;
   }
@@ -82,33 +94,51 @@ struct group {
   const node_of *last;
 };
 
-/* Group normalisation from its parts: each group is a channel of the reshaped input. */
-static enum sl_status find_group(reader *r, const node_of *node, value_of *x, struct group *g) {
-  struct sl_shape shape = *sl__onnx_shape_of(r, x);
-  if (x->view.ndim != 2 || !are_all(g->weight, 1) || !are_all(g->bias, 0) ||
-      shape.dim[0] % x->view.dim[0] || !restores(r, follows(r, node, "Reshape"), &shape))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "takes a reshaped input, and is no part of a group normalisation");
-  g->last = follows(r, node, "Reshape");
-  done(r, g->last);
-  x->view = shape;
-  const node_of *view = g->last;
-  g->weight = channel_constant(r, &g->last, "Mul", shape.dim[0]);
-  g->bias = g->weight ? channel_constant(r, &g->last, "Add", shape.dim[0]) : NULL;
-  if (!g->bias) {
-    g->weight = NULL; /* one without the other is not this layer's */
-    g->last = view;
-    return SL_OK;
+/* Takes the scale and the shift of each channel behind a group normalisation, if both are there. */
+static void take_affine(reader *r, const struct sl_shape *shape, struct group *g) {
+  const node_of *last = g->last;
+  g->weight = channel_constant(r, &last, "Mul", shape, 1);
+  const node_of *scale = last;
+  g->bias = g->weight ? channel_constant(r, &last, "Add", shape, 0) : NULL;
+  bool are_numbers = g->bias && g->weight->count != shape->dim[0] && g->bias->count == 1;
+  bool are_channels =
+      g->bias && g->weight->count == shape->dim[0] && g->bias->count == shape->dim[0];
+  if (are_numbers || are_channels) {
+    done(r, scale);
+    done(r, last);
+    g->last = last;
   }
-  done(r, follows(r, view, "Mul"));
-  done(r, g->last);
-  return SL_OK;
+  if (!are_channels) g->weight = g->bias = NULL; /* one without the other is not this layer's */
+}
+
+/* Group normalisation from its parts: each group is a channel of the reshaped input. *found: it was
+ * one. */
+static enum sl_status find_group(reader *r, const node_of *node, value_of *x, struct group *g,
+                                 bool *found) {
+  const node_of *back = follows(r, node, "Reshape");
+  bool is_seen = sl_shape_equal(&x->view, sl__onnx_shape_of(r, x));
+  enum sl_status status = SL_OK;
+  struct sl_shape shape;
+  *found = false;
+  if (!back || !are_all(g->weight, 1) || !are_all(g->bias, 0)) return SL_OK;
+  SL__TRY(read_shape_ahead(r, back, 1));
+  if (!sl__onnx_find_view(r, back, x, &shape) || shape.dim[0] % x->view.dim[0] ||
+      (is_seen && !r->own && !sl_shape_equal(&shape, &x->view)))
+    return SL_OK;
+  *found = true;
+  done(r, back);
+  g->last = back;
+  x->view = shape;
+  take_affine(r, &shape, g);
+out:
+  return status;
 }
 
 enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node) {
   struct sl_groupnorm_options o = {0};
   struct group g = {.last = node};
   enum sl_status status;
+  bool found;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 1, &g.weight));
@@ -118,10 +148,10 @@ enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node) {
   if (x.order != SL__ONNX_BATCH_FIRST || groups > INT32_MAX || g.weight->count != groups ||
       g.bias->count != groups)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its scale and bias do not fit its input");
-  if (!sl_shape_equal(&x.view, sl__onnx_shape_of(r, &x)) || r->own)
-    SL__TRY(find_group(r, node, &x, &g));
+  SL__TRY(find_group(r, node, &x, &g, &found));
   o.groups = groups == x.view.dim[0] ? 0 : (int)groups;
-  o.plain = !g.weight || (g.last == node && are_all(g.weight, 1) && are_all(g.bias, 0));
+  o.plain = !g.weight || (!found && are_all(g.weight, 1) && are_all(g.bias, 0));
+  SL__TRY(sl__onnx_make_view(r, node, &x));
   SL__TRY(
       sl__onnx_append(r, g.last, g.weight ? g.weight->name : NULL, &sl__groupnorm_kind, &o, &x, 1));
   if (!o.plain) {
@@ -159,6 +189,15 @@ static bool find_rms(reader *r, const node_of *square, const node_of *part[4], f
   return true;
 }
 
+/* Sets the number of axes; false if they are not the last ones of a sample. */
+static bool take_axes(const value_of *x, const int64_t axes[2], struct sl_layernorm_options *o) {
+  int64_t first = axes[0] < 0 ? axes[0] + x->view.ndim + 1 : axes[0];
+  if (first < 1 || first + axes[1] != x->view.ndim + 1) return false;
+  o->axes = axes[1] == 1 ? 0 : (int)axes[1];
+  if (o->epsilon == 1e-5f) o->epsilon = 0;
+  return true;
+}
+
 enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found) {
   struct sl_layernorm_options o = {.rms = true};
   const struct sl__onnx_tensor *weight = NULL;
@@ -166,13 +205,8 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   enum sl_status status = SL_OK;
   int64_t axes[2];
   value_of input = *x;
-  int ndim = x->view.ndim;
   *found = false;
-  if (!find_rms(r, node, part, &o.epsilon, axes)) return SL_OK;
-  int64_t first = axes[0] < 0 ? axes[0] + ndim + 1 : axes[0];
-  if (first < 1 || first + axes[1] != ndim + 1) return SL_OK;
-  o.axes = axes[1] == 1 ? 0 : (int)axes[1];
-  if (o.epsilon == 1e-5f) o.epsilon = 0;
+  if (!find_rms(r, node, part, &o.epsilon, axes) || !take_axes(x, axes, &o)) return SL_OK;
   for (int i = 0; i < 4; i++) done(r, part[i]);
   const node_of *last = part[3], *scaled = follows(r, last, "Mul");
   for (int i = 0; scaled && i < scaled->inputs && !weight; i++)
@@ -192,4 +226,95 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   status = sl__onnx_give_first(r, last, NULL);
 out:
   return status;
+}
+
+/* ---- layer normalisation from its parts, before operator set 17 ---- */
+
+/* The square of x - mean(x), which the Div takes, too; NULL if these are other nodes. */
+static const node_of *find_square(reader *r, const node_of *mean, const node_of **centred) {
+  const node_of *sub = follows(r, mean, "Sub");
+  float exponent;
+  if (!sub || sub->inputs != 2 || strcmp(sub->input[0], mean->input[0]) != 0) return NULL;
+  *centred = sub;
+  const value_of *v = sl__onnx_find(r, sub->output[0]);
+  const node_of *square = v && v->user >= 0 ? &r->graph.node[v->user] : NULL;
+  if (!square || *square->domain || !square->outputs || square->inputs != 2 ||
+      strcmp(square->input[0], sub->output[0]) != 0)
+    return NULL;
+  if (!strcmp(square->op, "Pow") && v->uses == 2)
+    return sl__onnx_number(r, square, 1, &exponent) && exponent == 2 ? square : NULL;
+  bool is_product = !strcmp(square->op, "Mul") && !strcmp(square->input[1], sub->output[0]);
+  return is_product && v->uses == 3 ? square : NULL;
+}
+
+/* Has the first mean the axes of the second one, and keep both them? */
+static bool are_alike(const reader *r, const node_of *const mean[2], const int64_t axes[2]) {
+  const int64_t *list;
+  int64_t keeps = 1;
+  int count;
+  bool alike =
+      sl__onnx_get_either(r, mean[0], "axes", 1, &list, &count) == SL_OK && count == axes[1];
+  for (int i = 0; alike && i < count; i++) alike = list[i] == axes[0] + i;
+  for (int i = 0; alike && i < 2; i++)
+    alike = sl__onnx_get_whole(r, mean[i], "keepdims", 1, &keeps) == SL_OK && keeps == 1;
+  return alike;
+}
+
+/* A constant factor or summand of the next node, one value for each place of the last axes. */
+static const struct sl__onnx_tensor *place_constant(reader *r, const node_of **last, const char *op,
+                                                    const struct sl_shape *shape, int axes) {
+  const node_of *user = follows(r, *last, op);
+  for (int i = 0; user && user->inputs == 2 && i < 2; i++) {
+    const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
+    bool fits = t && t->reals && t->ndim >= axes;
+    int64_t places = 1;
+    for (int d = 1; fits && d <= axes; d++) {
+      fits = t->dim[t->ndim - d] == shape->dim[shape->ndim - d];
+      places *= shape->dim[shape->ndim - d];
+    }
+    if (!fits || t->count != places) continue;
+    *last = user;
+    return t;
+  }
+  return NULL;
+}
+
+static enum sl_status append_layernorm(reader *r, const node_of *before, const value_of *x,
+                                       struct sl_layernorm_options *o) {
+  const node_of *scale = before, *last = before;
+  enum sl_status status;
+  value_of input = *x;
+  int axes = o->axes ? o->axes : 1;
+  const struct sl__onnx_tensor *weight = place_constant(r, &scale, "Mul", &x->view, axes);
+  last = scale;
+  const struct sl__onnx_tensor *bias =
+      weight ? place_constant(r, &last, "Add", &x->view, axes) : NULL;
+  o->plain = !bias; /* a scale alone is not this layer's */
+  if (o->plain) last = before;
+  SL__TRY(sl__onnx_make_view(r, before, &input));
+  SL__TRY(sl__onnx_append(r, last, bias ? weight->name : NULL, &sl__layernorm_kind, o, &input, 1));
+  if (bias) {
+    done(r, scale);
+    done(r, last);
+    SL__TRY(sl__onnx_set(r, before, "weight", weight->reals, weight->count, NULL));
+    SL__TRY(sl__onnx_set(r, before, "bias", bias->reals, bias->count, NULL));
+  }
+  status = sl__onnx_give_first(r, last, NULL);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_centred(reader *r, const node_of *mean, const value_of *x,
+                                     bool *found) {
+  struct sl_layernorm_options o = {0};
+  const node_of *part[4] = {NULL}, *centred;
+  const node_of *square = find_square(r, mean, &centred);
+  int64_t axes[2];
+  *found = square && find_rms(r, square, part, &o.epsilon, axes) &&
+           are_alike(r, (const node_of *const[2]){mean, part[0]}, axes) && take_axes(x, axes, &o);
+  if (!*found) return SL_OK;
+  done(r, centred);
+  done(r, square);
+  for (int i = 0; i < 4; i++) done(r, part[i]);
+  return append_layernorm(r, part[3], x, &o);
 }

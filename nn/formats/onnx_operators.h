@@ -57,7 +57,7 @@ enum sl_activation sl__onnx_fuse_parts(reader *r, const node_of *layer, const no
 /* An activation of several nodes that begins with this one. *found: it was one. */
 enum sl_status sl__onnx_read_parts(reader *r, const node_of *node, bool *found);
 enum sl_status sl__onnx_read_pow(reader *r, const node_of *node);
-/* A gated linear unit: Split, then silu of the first half times the second one. */
+/* A gated linear unit: Split, then silu of the first half times the second one; else slices. */
 enum sl_status sl__onnx_read_split(reader *r, const node_of *node);
 
 /* ---- onnx_windows.c ---- */
@@ -78,11 +78,14 @@ enum sl_status sl__onnx_read_resize(reader *r, const node_of *node);
 /* Appends a layer that makes the values of a reshaped output, if it is reshaped: v is that layer's
  * output then. */
 enum sl_status sl__onnx_make_view(reader *r, const node_of *node, value_of *v);
-/* Appends a permute layer; axes are the sample's, ndim of them. */
-enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of *x,
-                                       const int *axes);
+/* Appends a permute layer; axes are the sample's, ndim of them. The next nodes see its output in
+ * that order. */
+enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of *x, const int *axes,
+                                       enum sl__onnx_order order);
 enum sl_status sl__onnx_read_concat(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_slice(reader *r, const node_of *node);
+/* Split of a sample along an axis: a slice for each output that a node takes. */
+enum sl_status sl__onnx_append_parts(reader *r, const node_of *node);
 /* Gather with one constant index: a slice of size 1, whose axis goes. */
 enum sl_status sl__onnx_read_pick(reader *r, const node_of *node);
 /* The mean over the whole plane of [C, H, W] is a global average: newer exporters write it so. */
@@ -106,12 +109,20 @@ enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node);
 /* x / sqrt(mean(x^2) + epsilon), from its parts; node: the Mul of x and x. *found: it was one. */
 enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found);
 
+/* Layer normalisation from its parts; mean: the ReduceMean of x. *found: it was one. */
+enum sl_status sl__onnx_read_centred(reader *r, const node_of *mean, const value_of *x,
+                                     bool *found);
+
 /* ---- onnx_recurrent.c ---- */
 
 enum sl_status sl__onnx_read_cell(reader *r, const node_of *node);
 
 /* ---- onnx_views.c ---- */
 
+/* The shape in which a Reshape node shows samples x; false if its shape is no constant that keeps
+ * the batch's axis apart. */
+bool sl__onnx_find_view(const reader *r, const node_of *node, const value_of *x,
+                        struct sl_shape *view);
 enum sl_status sl__onnx_read_shape(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_identity(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node);

@@ -80,7 +80,7 @@ out:
 enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
   int from[SL__ONNX_DIMS], to[SL__ONNX_DIMS], own[SL__ONNX_DIMS];
   const int64_t *perm;
-  int count, axis;
+  int count, axis, seen = 0;
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
@@ -91,7 +91,10 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
   for (int d = 0; d < ndim; d++) {
     SL__TRY(sl__onnx_axis(r, node, perm ? perm[d] : ndim - 1 - d, ndim, &axis));
     to[d] = from[axis];
+    seen |= 1 << axis;
   }
+  if (seen != (1 << ndim) - 1)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "perm names an axis twice");
   /* time must be the layer's own first axis, with features behind it, except for tokens; or the
    * axes were turned before */
   bool may_turn =
@@ -106,11 +109,16 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
     x.order = (enum sl__onnx_order)order;
     return sl__onnx_rename_to(r, node, &x);
   }
-  if (x.order == SL__ONNX_BATCH_FIRST && to[0] == BATCH_AXIS)
-    return sl__onnx_append_permute(r, node, &x, to + 1);
+  /* the sample's axes turn, too: exporters make one Transpose of two */
+  bool is_second = x.view.ndim > 1 && to[1] == BATCH_AXIS;
+  if (x.order <= SL__ONNX_TIME_FIRST && (to[0] == BATCH_AXIS || is_second)) {
+    if (is_second) to[1] = to[0];
+    return sl__onnx_append_permute(r, node, &x, to + 1,
+                                   is_second ? SL__ONNX_TIME_FIRST : SL__ONNX_BATCH_FIRST);
+  }
   status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute perm: the batch's axis changes places only with the first "
-                           "axis of a sample, around recurrent layers");
+                           "attribute perm: the batch's axis must become the first, or the second "
+                           "as around recurrent layers");
 out:
   return status;
 }
@@ -161,6 +169,15 @@ static bool find_view(const reader *r, const struct sl__onnx_tensor *shape, bool
   return sl_shape_count(view) == values &&
          (batch == SL__ONNX_BATCH || (batch == -1 && open < 0) || (batch == 0 && zero_copies) ||
           (r->batch && batch == r->batch));
+}
+
+bool sl__onnx_find_view(const reader *r, const node_of *node, const value_of *x,
+                        struct sl_shape *view) {
+  const struct sl__onnx_tensor *shape = sl__onnx_constant(r, node, 1);
+  int64_t zero_is_zero;
+  return shape && shape->wholes && shape->ndim == 1 && shape->count <= SL__ONNX_DIMS &&
+         sl__onnx_get_whole(r, node, "allowzero", 0, &zero_is_zero) == SL_OK &&
+         find_view(r, shape, !zero_is_zero, x, view);
 }
 
 /* The same for [T, N, ...], whose first axis stays: [T, N, 2, H] -> [T, N, 2 H]. */

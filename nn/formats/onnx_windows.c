@@ -183,9 +183,9 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
   int64_t groups;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
-  SL__TRY(sl__onnx_take_weight(r, node, 1, 4, &weight));
+  SL__TRY(sl__onnx_take_weight(r, node, 1, x.view.ndim == 2 ? 3 : 4, &weight));
   SL__TRY(check_conv(r, node, &x, weight, true, &w, &groups));
-  SL__TRY(read_pair(r, node, "output_padding", false, 0, &output_h, &output_w));
+  SL__TRY(read_pair(r, node, "output_padding", w.is_1d, 0, &output_h, &output_w));
   if (weight->dim[1] < 1 || weight->dim[1] > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
   int64_t channels = weight->dim[1] * groups;
@@ -206,7 +206,18 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
       .dilation_w = dilation_w_of(&w),
       .no_bias = !bias,
       .activation = sl__onnx_fuse(r, node, &last)};
-  SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv_transpose2d_kind, &o, &x, 1));
+  struct sl_conv_transpose1d_options row = {.channels = o.channels,
+                                            .kernel = w.kernel_w,
+                                            .stride = w.stride_w == 1 ? 0 : w.stride_w,
+                                            .pad = w.pad_w,
+                                            .output_pad = output_w,
+                                            .dilation = w.dilation_w == 1 ? 0 : w.dilation_w,
+                                            .groups = o.groups,
+                                            .no_bias = o.no_bias,
+                                            .activation = o.activation};
+  SL__TRY(sl__onnx_append(r, node, weight->name,
+                          w.is_1d ? &sl__conv_transpose1d_kind : &sl__conv_transpose2d_kind,
+                          w.is_1d ? (void *)&row : &o, &x, 1));
   SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
   if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, channels, NULL));
   status = sl__onnx_give_first(r, last, NULL);
@@ -276,32 +287,44 @@ out:
   return status;
 }
 
-/* The factors of the plane: constants, or the ratio of a constant size. */
+/* The factors of the plane, or of the row: constants, or the ratio of a constant size. */
 static enum sl_status read_scales(const reader *r, const node_of *node, const value_of *x,
-                                  struct sl_upsample2d_options *o) {
+                                  int scale[2]) {
   const struct sl__onnx_tensor *scales = sl__onnx_constant(r, node, node->inputs == 2 ? 1 : 2),
                                *sizes = sl__onnx_constant(r, node, 3);
+  int ndim = x->view.ndim + 1;
   double factor[4] = {0};
-  for (int d = 0; d < 4; d++) {
+  for (int d = 0; d < ndim; d++) {
     int64_t size = d ? x->view.dim[d - 1] : 1;
-    if (scales && scales->reals && scales->count == 4)
+    if (scales && scales->reals && scales->count == ndim)
       factor[d] = (double)scales->reals[d];
-    else if (sizes && sizes->wholes && sizes->count == 4)
+    else if (sizes && sizes->wholes && sizes->count == ndim)
       factor[d] = d ? (double)sizes->wholes[d] / (double)size : 1;
   }
-  for (int d = 0; d < 4; d++)
+  for (int d = 0; d < ndim; d++)
     if (factor[d] != floor(factor[d]) || factor[d] < 1 || factor[d] > 1024 ||
         (d < 2 && factor[d] != 1))
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                             "scales must be constant whole numbers, of H and W only");
-  o->scale_h = (int)factor[2];
-  o->scale_w = factor[3] == factor[2] ? 0 : (int)factor[3];
+                             "scales must be constant whole numbers, of %s only",
+                             ndim == 3 ? "L" : "H and W");
+  for (int d = 2; d < ndim; d++) scale[d - 2] = (int)factor[d];
   return SL_OK;
+}
+
+static enum sl_status append_upsampling(reader *r, const node_of *node, const value_of *x,
+                                        bool linear) {
+  int scale[2] = {0};
+  enum sl_status status = read_scales(r, node, x, scale);
+  struct sl_upsample1d_options row = {.scale = scale[0], .linear = linear};
+  struct sl_upsample2d_options plane = {
+      .scale_h = scale[0], .scale_w = scale[1] == scale[0] ? 0 : scale[1], .bilinear = linear};
+  if (status != SL_OK) return status;
+  if (x->view.ndim == 2) return sl__onnx_append(r, node, NULL, &sl__upsample1d_kind, &row, x, 1);
+  return sl__onnx_append(r, node, NULL, &sl__upsample2d_kind, &plane, x, 1);
 }
 
 /* The pixels' places: nearest takes floor(i / scale), linear has centres at halves. */
 enum sl_status sl__onnx_read_resize(reader *r, const node_of *node) {
-  struct sl_upsample2d_options o = {0};
   const char *mode, *places, *rounds;
   bool is_resize = !strcmp(node->op, "Resize");
   enum sl_status status;
@@ -311,17 +334,16 @@ enum sl_status sl__onnx_read_resize(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_get_text(r, node, "coordinate_transformation_mode", &places));
   SL__TRY(sl__onnx_get_text(r, node, "nearest_mode", &rounds));
   SL__TRY(sl__onnx_must_be(r, node, "antialias", 0, 0));
-  o.bilinear = mode && !strcmp(mode, "linear");
+  bool linear = mode && !strcmp(mode, "linear");
   bool at_halves = is_resize && (!places || strstr(places, "half_pixel"));
   bool floors = !is_resize || (rounds && !strcmp(rounds, "floor"));
   bool nearest = (!mode || !strcmp(mode, "nearest")) && floors &&
                  (!is_resize || (places && !strcmp(places, "asymmetric")));
-  if (x.view.ndim != 3 || !(o.bilinear ? at_halves : nearest))
-    return sl__onnx_refuse(
-        r, node, SL_UNSUPPORTED,
-        "nearest (asymmetric, floor) and linear (half_pixel) of [N, C, H, W] are supported");
-  SL__TRY(read_scales(r, node, &x, &o));
-  SL__TRY(sl__onnx_append(r, node, NULL, &sl__upsample2d_kind, &o, &x, 1));
+  if (x.view.ndim < 2 || x.view.ndim > 3 || !(linear ? at_halves : nearest))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "nearest (asymmetric, floor) and linear (half_pixel) of [N, C, H, W] "
+                           "and [N, C, L] are supported");
+  SL__TRY(append_upsampling(r, node, &x, linear));
   status = sl__onnx_give_first(r, node, NULL);
 out:
   return status;

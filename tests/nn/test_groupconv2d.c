@@ -176,6 +176,27 @@ static void row(const struct sl__layer *layer, int64_t rows, const double *const
   sl_model_free(m);
 }
 
+static void transposed_row(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                           const double *param, double *y) {
+  const struct sl_conv_transpose1d_options *o = layer->options;
+  struct sl_model *m = new_model(SL_SHAPE(layer->in[0].dim[0], 1, layer->in[0].dim[1]));
+  const struct sl_conv_transpose2d_options plane = {.channels = o->channels,
+                                                    .kernel_h = 1,
+                                                    .kernel_w = o->kernel,
+                                                    .stride_h = 1,
+                                                    .stride_w = or_else(o->stride, 1),
+                                                    .pad_w = o->pad,
+                                                    .output_pad_w = o->output_pad,
+                                                    .dilation_h = 1,
+                                                    .dilation_w = or_else(o->dilation, 1),
+                                                    .groups = o->groups,
+                                                    .no_bias = o->no_bias,
+                                                    .activation = o->activation};
+  OK(sl_conv_transpose2d(m, "plane", &plane));
+  transposed(&m->layers[0], rows, x, param, y);
+  sl_model_free(m);
+}
+
 static void convolutions_of_rows(void **state) {
   (void)state;
   static const struct sl_conv1d_options cases[] = {
@@ -190,6 +211,25 @@ static void convolutions_of_rows(void **state) {
     assert_int_equal(weight->ndim, 3);
     assert_int_equal(weight->dim[2], cases[i].kernel);
     check_layer(m, 2, row);
+  }
+}
+
+static void transposed_convolutions_of_rows(void **state) {
+  (void)state;
+  static const struct sl_conv_transpose1d_options cases[] = {
+      {.channels = 3, .kernel = 2, .stride = 2},
+      {.channels = 5, .kernel = 3, .no_bias = true, .activation = SL_ACTIVATION_TANH},
+      {.channels = 2, .kernel = 3, .stride = 3, .pad = 1, .output_pad = 2},
+      {.channels = 4, .kernel = 3, .dilation = 2, .pad = 2, .output_pad = 1, .groups = 2}};
+  static const int64_t lengths[] = {14, 9, 21, 8}; /* PyTorch's */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_model *m = new_model(SL_SHAPE(4, 7));
+    OK(sl_conv_transpose1d(m, "conv", &cases[i]));
+    const struct sl_shape *weight = &m->layers[0].params.part[0].shape;
+    int64_t outputs = cases[i].channels / or_else(cases[i].groups, 1);
+    assert_true(sl_shape_equal(weight, &SL_SHAPE(4, outputs, cases[i].kernel)));
+    assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(cases[i].channels, lengths[i])));
+    check_layer(m, 2, transposed_row);
   }
 }
 
@@ -251,6 +291,7 @@ static void shapes_are_those_of_pytorch(void **state) {
 static void strange_options_are_refused(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(4, 6, 6)), *flat = new_model(SL_SHAPE(4));
+  struct sl_model *row = new_model(SL_SHAPE(4, 1));
 #define CONV(status, words, ...)                                                                   \
   FAILS(sl_conv2d(m, "x", &(struct sl_conv2d_options){.channels = 6, .kernel_h = 3, __VA_ARGS__}), \
         status, words)
@@ -268,6 +309,15 @@ static void strange_options_are_refused(void **state) {
   FAILS(sl_conv1d(flat, "x", &(struct sl_conv1d_options){.channels = 2, .kernel = 2}), SL_BAD_SHAPE,
         "takes [C, L], not [4]");
   FAILS(sl_maxpool1d(m, "x", &(struct sl_pool1d_options){.kernel = 2}), SL_BAD_SHAPE, "[C, L]");
+#define UP_ROW(model, status, words, ...)                                                          \
+  FAILS(sl_conv_transpose1d(model, "x", &(struct sl_conv_transpose1d_options){__VA_ARGS__}),       \
+        status, words)
+  UP_ROW(m, SL_BAD_SHAPE, "takes [C, L], not [4, 6, 6]", .channels = 2, .kernel = 2);
+  UP_ROW(flat, SL_BAD_SHAPE, "takes [C, L], not [4]", .channels = 2, .kernel = 2);
+  UP_ROW(row, SL_BAD_ARGUMENT, "kernel 1x-1", .channels = 2);
+  UP_ROW(row, SL_BAD_ARGUMENT, "output_pad 0x2", .channels = 2, .kernel = 2, .output_pad = 2);
+  UP_ROW(row, SL_BAD_ARGUMENT, "groups 3", .channels = 6, .kernel = 2, .groups = 3);
+  UP_ROW(row, SL_BAD_SHAPE, "its output would be [2, 0]", .channels = 2, .kernel = 2, .pad = 1);
   UP(m, SL_BAD_ARGUMENT, "channels is 0", .kernel_h = 2);
   UP(m, SL_BAD_ARGUMENT, "groups 3", .channels = 6, .kernel_h = 2, .groups = 3);
   UP(m, SL_BAD_ARGUMENT, "kernel 0x0", .channels = 6);
@@ -281,7 +331,8 @@ static void strange_options_are_refused(void **state) {
   UP(flat, SL_BAD_SHAPE, "takes [C, H, W], not [4]", .channels = 6, .kernel_h = 2);
 #undef CONV
 #undef UP
-  sl_model_free(m), sl_model_free(flat);
+#undef UP_ROW
+  sl_model_free(m), sl_model_free(flat), sl_model_free(row);
 }
 
 static void operations_check_shapes(void **state) {
@@ -307,10 +358,13 @@ static void operations_check_shapes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(groups_and_dilations),        cmocka_unit_test(transposed_convolutions),
-      cmocka_unit_test(convolutions_of_rows),        cmocka_unit_test(pools_of_rows),
-      cmocka_unit_test(shapes_are_those_of_pytorch), cmocka_unit_test(strange_options_are_refused),
-      cmocka_unit_test(operations_check_shapes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(groups_and_dilations),
+                                     cmocka_unit_test(transposed_convolutions),
+                                     cmocka_unit_test(convolutions_of_rows),
+                                     cmocka_unit_test(transposed_convolutions_of_rows),
+                                     cmocka_unit_test(pools_of_rows),
+                                     cmocka_unit_test(shapes_are_those_of_pytorch),
+                                     cmocka_unit_test(strange_options_are_refused),
+                                     cmocka_unit_test(operations_check_shapes)};
   return cmocka_run_group_tests_name("group convolutions", tests, open_operations, close_context);
 }

@@ -191,6 +191,19 @@ static struct sl_model *rows(void) {
                    .channels = 4, .kernel = 2, .dilation = 3, .groups = 2, .no_bias = true}));
   OK(sl_avgpool1d(m, "pool2", &(struct sl_pool1d_options){.kernel = 2}));
   OK(sl_conv1d(m, "conv3", &(struct sl_conv1d_options){.channels = 3, .kernel = 2, .stride = 2}));
+  OK(sl_conv_transpose1d(m, "up",
+                         &(struct sl_conv_transpose1d_options){.channels = 4,
+                                                               .kernel = 3,
+                                                               .stride = 2,
+                                                               .pad = 1,
+                                                               .output_pad = 1,
+                                                               .activation = SL_ACTIVATION_TANH}));
+  OK(sl_conv_transpose1d(
+      m, "wide",
+      &(struct sl_conv_transpose1d_options){
+          .channels = 6, .kernel = 2, .dilation = 2, .groups = 2, .no_bias = true}));
+  OK(sl_upsample1d(m, "nearest", &(struct sl_upsample1d_options){.scale = 2}));
+  OK(sl_upsample1d(m, "linear", &(struct sl_upsample1d_options){.scale = 3, .linear = true}));
   OK(sl_avgpool1d(m, "pool3", &(struct sl_pool1d_options){.global = true}));
   OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
   return m;

@@ -44,9 +44,37 @@ static void planes_grow(void **state) {
     }
 }
 
+/* A row by linear weights. */
+static void upsampled_row(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                          const double *param, double *y) {
+  (void)param;
+  const struct sl_upsample1d_options *o = layer->options;
+  int64_t length = layer->in[0].dim[1], out = layer->out.dim[1];
+  for (int64_t i = 0; i < rows * sl_shape_count(&layer->out); i++) {
+    int64_t at[2];
+    double weight[2];
+    neighbours(i % out, o->scale, length, o->linear, at, weight);
+    for (int a = 0; a < 2; a++) y[i] += weight[a] * x[0][i / out * length + at[a]];
+  }
+}
+
+static void rows_grow(void **state) {
+  (void)state;
+  static const int64_t cases[][2] = {{1, 2}, {4, 1}, {5, 2}, {7, 3}, {9, 4}}; /* length, scale */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int linear = 0; linear < 2; linear++) {
+      struct sl_model *m = new_model(SL_SHAPE(2, cases[i][0]));
+      OK(sl_upsample1d(
+          m, "up", &(struct sl_upsample1d_options){.scale = (int)cases[i][1], .linear = linear}));
+      assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(2, cases[i][0] * cases[i][1])));
+      check_layer(m, 2, upsampled_row);
+    }
+}
+
 static void strange_options_are_refused(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(2, 3, 4)), *flat = new_model(SL_SHAPE(4));
+  struct sl_model *row = new_model(SL_SHAPE(4, 3));
 #define REFUSED(model, status, words, ...)                                                         \
   FAILS(sl_upsample2d(model, "x", &(struct sl_upsample2d_options){__VA_ARGS__}), status, words)
   REFUSED(m, SL_BAD_ARGUMENT, "scale is 0x0", .bilinear = true);
@@ -54,8 +82,12 @@ static void strange_options_are_refused(void **state) {
   REFUSED(m, SL_BAD_ARGUMENT, "scale is 2x1025", .scale_h = 2, .scale_w = 1025);
   REFUSED(m, SL_BAD_ARGUMENT, "one input", .scale_h = 2, .layer.inputs = "input,input");
   REFUSED(flat, SL_BAD_SHAPE, "takes [C, H, W], not [4]", .scale_h = 2);
+  FAILS(sl_upsample1d(m, "x", &(struct sl_upsample1d_options){.scale = 2}), SL_BAD_SHAPE,
+        "takes [C, L], not [2, 3, 4]");
+  FAILS(sl_upsample1d(row, "x", &(struct sl_upsample1d_options){0}), SL_BAD_ARGUMENT,
+        "scale is 0; it must be from 1 to 1024");
 #undef REFUSED
-  sl_model_free(m), sl_model_free(flat);
+  sl_model_free(m), sl_model_free(flat), sl_model_free(row);
 }
 
 static void operations_check_shapes(void **state) {
@@ -69,7 +101,7 @@ static void operations_check_shapes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(planes_grow),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(planes_grow), cmocka_unit_test(rows_grow),
                                      cmocka_unit_test(strange_options_are_refused),
                                      cmocka_unit_test(operations_check_shapes)};
   return cmocka_run_group_tests_name("upsample2d", tests, open_operations, close_context);

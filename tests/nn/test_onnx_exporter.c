@@ -1,0 +1,475 @@
+/* Graphs as PyTorch's TorchScript exporter writes them, made by hand: each becomes the layer that
+ * the module was, with the answers of a reference in double precision. */
+#include "tests/common/small_model.h"
+
+#include <math.h>
+
+#include "nn/formats/onnx.h"
+#include "tests/common/files.h"
+
+#ifdef SL_HAVE_ONNX
+
+enum { SAMPLES = 3, NODES = 10, TENSORS = 8, MOST = 256 };
+
+struct graph {
+  struct sl__onnx_graph file;
+  struct sl__onnx_node node[NODES];
+  struct sl__onnx_tensor tensor[TENSORS];
+  struct sl__onnx_end input, output;
+  const char *in[NODES][6], *out[NODES][4];
+};
+
+/* x [batch, sample], and an output y whose shape the file does not say. batch -1: any. */
+static void start(struct graph *g, const struct sl_shape *sample, int64_t batch) {
+  *g = (struct graph){.input = {"x", SL__ONNX_FLOAT, sample->ndim + 1, {batch}},
+                      .output = {"y", SL__ONNX_FLOAT, 0, {0}}};
+  for (int d = 0; d < sample->ndim; d++) g->input.dim[d + 1] = sample->dim[d];
+  g->file = (struct sl__onnx_graph){.most = SIZE_MAX,
+                                    .producer = "pytorch",
+                                    .opset = 17,
+                                    .node = g->node,
+                                    .tensor = g->tensor,
+                                    .input = &g->input,
+                                    .output = &g->output,
+                                    .inputs = 1,
+                                    .outputs = 1};
+}
+
+/* attribute: one, or NULL. */
+static void add(struct graph *g, const char *op, const char *name, const char *const *in,
+                const char *const *out, const struct sl__onnx_attribute *attribute) {
+  int n = g->file.nodes++;
+  struct sl__onnx_node *node = &g->node[n];
+  assert_true(n < NODES);
+  *node = (struct sl__onnx_node){.name = name,
+                                 .op = op,
+                                 .domain = "",
+                                 .input = g->in[n],
+                                 .output = g->out[n],
+                                 .attribute = attribute,
+                                 .attributes = attribute != NULL};
+  for (; in[node->inputs]; node->inputs++) g->in[n][node->inputs] = in[node->inputs];
+  for (; out[node->outputs]; node->outputs++) g->out[n][node->outputs] = out[node->outputs];
+}
+
+static struct sl__onnx_tensor *add_tensor(struct graph *g, const char *name,
+                                          const struct sl_shape *shape) {
+  assert_true(g->file.tensors < TENSORS);
+  struct sl__onnx_tensor *t = &g->tensor[g->file.tensors++];
+  *t = (struct sl__onnx_tensor){.name = name, .ndim = shape->ndim, .count = sl_shape_count(shape)};
+  memcpy(t->dim, shape->dim, (size_t)shape->ndim * sizeof *t->dim);
+  return t;
+}
+
+static void add_reals(struct graph *g, const char *name, struct sl_shape shape,
+                      const float *values) {
+  struct sl__onnx_tensor *t = add_tensor(g, name, &shape);
+  t->type = SL__ONNX_FLOAT;
+  t->reals = values;
+}
+
+static void add_wholes(struct graph *g, const char *name, int64_t count, const int64_t *values) {
+  struct sl__onnx_tensor *t = add_tensor(g, name, &SL_SHAPE(count));
+  t->type = SL__ONNX_INT64;
+  t->wholes = values;
+}
+
+static const char *write_graph(struct graph *g) {
+  const char *path = in_folder("x.onnx");
+  OK(sl__onnx_file_write(&g->file, path));
+  sl__onnx_graph_free(&g->file);
+  return path;
+}
+
+static void fill(float *values, int64_t count, float shift) {
+  for (int64_t i = 0; i < count; i++) values[i] = sinf((float)i + shift);
+}
+
+static void check_answers(struct sl_model *m, const float *x, const double *want) {
+  int64_t count = SAMPLES * sl_shape_count(sl_model_output(m));
+  float y[MOST];
+  struct sl_predictor *predictor;
+  assert_true(count <= MOST);
+  OK(sl_predictor_open(m, &(struct sl_predictor_options){0}, &predictor));
+  OK(sl_predict(predictor, x, SAMPLES, y));
+  sl_predictor_free(predictor);
+  for (int64_t i = 0; i < count; i++)
+    if (!(fabs((double)y[i] - want[i]) <= 1e-5 * (1 + fabs(want[i]))))
+      fail_msg("value %lld is %g, not %g", (long long)i, (double)y[i], want[i]);
+}
+
+/* The answers of the file's model, and of the same model saved and read again. */
+static void check_graph(struct graph *g, int layers, const char *kind, const float *x,
+                        const double *want) {
+  struct sl_model *m;
+  char *text;
+  OK(sl_model_open(context, write_graph(g), &m));
+  assert_int_equal(m->count, layers);
+  OK(sl_model_architecture(m, NULL, &text));
+  if (!strstr(text, kind)) fail_msg("there is no %s in %s", kind, text);
+  free(text);
+  check_answers(m, x, want);
+  OK(sl_model_save(m, in_folder("again.onnx")));
+  sl_model_free(m);
+  OK(sl_model_open(context, in_folder("again.onnx"), &m));
+  check_answers(m, x, want);
+  sl_model_free(m);
+}
+
+/* ---- group normalisation ---- */
+
+/* One sample after the relu; weight NULL: 1 and 0. */
+static void normalise(const struct sl_shape *sample, int64_t groups, const float *weight,
+                      const float *bias, double *y) {
+  int64_t count = sl_shape_count(sample), size = count / groups, plane = count / sample->dim[0];
+  for (int64_t g = 0; g < groups; g++) {
+    double *v = y + g * size, mean = 0, variance = 0;
+    for (int64_t i = 0; i < size; i++) mean += v[i] / (double)size;
+    for (int64_t i = 0; i < size; i++) variance += (v[i] - mean) * (v[i] - mean) / (double)size;
+    for (int64_t i = 0; i < size; i++) v[i] = (v[i] - mean) / sqrt(variance + 1e-5);
+  }
+  for (int64_t i = 0; weight && i < count; i++)
+    y[i] = y[i] * (double)weight[i / plane] + (double)bias[i / plane];
+}
+
+struct group_case {
+  struct sl_shape sample;
+  int64_t groups, batch;
+  bool first, plain; /* the model's first layer; affine=False */
+  bool said;         /* the shape afterwards is a constant */
+};
+
+/* Relu, then nn.GroupNorm as exported: a group becomes a channel. */
+static void make_group(struct graph *g, const struct group_case *c, const float *weight,
+                       const float *bias, int64_t rows[3], int64_t back[SL_MAX_DIMS]) {
+  static const float ones[] = {1, 1, 1, 1, 1, 1}, zeros[6];
+  const char *x = c->first ? "x" : "c";
+  struct sl_shape spread = {.ndim = c->sample.ndim, .dim = {c->sample.dim[0]}};
+  for (int d = 1; d < spread.ndim; d++) spread.dim[d] = 1;
+  if (c->plain) spread.dim[0] = 1;
+  start(g, &c->sample, c->batch);
+  memcpy(rows, ((int64_t[]){0, c->groups, -1}), 3 * sizeof *rows);
+  back[0] = -1;
+  memcpy(back + 1, c->sample.dim, (size_t)c->sample.ndim * sizeof *back);
+  add_wholes(g, "rows", 3, rows);
+  add_wholes(g, "said", c->sample.ndim + 1, back);
+  add_reals(g, "ones", SL_SHAPE(c->groups), ones);
+  add_reals(g, "zeros", SL_SHAPE(c->groups), zeros);
+  add_reals(g, "w", spread, c->plain ? ones : weight);
+  add_reals(g, "b", spread, c->plain ? zeros : bias);
+  if (!c->first) add(g, "Relu", "/0/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("c"), NULL);
+  add(g, "Reshape", "/1/Reshape", SL__ONNX_NAMES(x, "rows"), SL__ONNX_NAMES("r"), NULL);
+  add(g, "InstanceNormalization", "/1/Norm", SL__ONNX_NAMES("r", "ones", "zeros"),
+      SL__ONNX_NAMES("n"), NULL);
+  add(g, "Shape", "/1/Shape", SL__ONNX_NAMES(x), SL__ONNX_NAMES("s"), NULL);
+  add(g, "Reshape", "/1/Reshape_1", SL__ONNX_NAMES("n", c->said ? "said" : "s"),
+      SL__ONNX_NAMES("v"), NULL);
+  add(g, "Mul", "/1/Mul", SL__ONNX_NAMES("v", "w"), SL__ONNX_NAMES("m"), NULL);
+  add(g, "Add", "/1/Add", SL__ONNX_NAMES("m", "b"), SL__ONNX_NAMES("y"), NULL);
+}
+
+static void group_norms_are_read(void **state) {
+  (void)state;
+  static const struct group_case cases[] = {
+      {{.ndim = 3, .dim = {4, 3, 2}}, .groups = 2, .batch = -1},
+      {{.ndim = 3, .dim = {4, 3, 2}}, .groups = 2, .batch = 1},
+      {{.ndim = 3, .dim = {4, 3, 2}}, .groups = 2, .batch = 1, .said = true},
+      {{.ndim = 3, .dim = {6, 2, 3}}, .groups = 3, .batch = -1, .first = true},
+      {{.ndim = 3, .dim = {4, 3, 2}}, .groups = 1, .batch = -1},
+      {{.ndim = 3, .dim = {4, 3, 2}}, .groups = 4, .batch = -1},
+      {{.ndim = 3, .dim = {4, 3, 2}}, .groups = 2, .batch = -1, .plain = true},
+      {{.ndim = 2, .dim = {4, 5}}, .groups = 2, .batch = -1},
+      {{.ndim = 2, .dim = {4, 5}}, .groups = 4, .batch = -1}, /* the groups are the shape's own */
+      {{.ndim = 2, .dim = {4, 5}}, .groups = 4, .batch = 1, .first = true, .plain = true},
+      {{.ndim = 2, .dim = {1, 5}}, .groups = 1, .batch = -1},
+      {{.ndim = 1, .dim = {6}}, .groups = 2, .batch = -1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct group_case *c = &cases[i];
+    int64_t count = sl_shape_count(&c->sample), rows[3], back[SL_MAX_DIMS];
+    float x[MOST], weight[6], bias[6];
+    double want[MOST];
+    struct graph g;
+    fill(x, SAMPLES * count, 0), fill(weight, 6, 1), fill(bias, 6, 2);
+    for (int64_t k = 0; k < SAMPLES * count; k++) want[k] = c->first || x[k] > 0 ? (double)x[k] : 0;
+    for (int n = 0; n < SAMPLES; n++)
+      normalise(&c->sample, c->groups, c->plain ? NULL : weight, bias, want + n * count);
+    make_group(&g, c, weight, bias, rows, back);
+    check_graph(&g, c->first ? 1 : 2, "groupnorm", x, want);
+  }
+}
+
+/* Without the way back to the channels each group stays a channel: a reshape and a norm. */
+static void a_norm_of_a_view_is_read(void **state) {
+  (void)state;
+  static const struct group_case c = {{.ndim = 2, .dim = {4, 5}}, .groups = 2, .batch = -1};
+  int64_t count = 20, rows[3], back[SL_MAX_DIMS];
+  float x[MOST], weight[6], bias[6];
+  double want[MOST];
+  struct graph g;
+  fill(x, SAMPLES * count, 0), fill(weight, 2, 1), fill(bias, 2, 2);
+  for (int64_t k = 0; k < SAMPLES * count; k++) want[k] = x[k] > 0 ? (double)x[k] : 0;
+  for (int n = 0; n < SAMPLES; n++) normalise(&SL_SHAPE(2, 10), 2, weight, bias, want + n * count);
+  make_group(&g, &c, weight, bias, rows, back);
+  g.tensor[2].reals = weight, g.tensor[3].reals = bias;
+  g.file.nodes = 3;
+  g.out[2][0] = "y";
+  check_graph(&g, 3, "groupnorm", x, want);
+}
+
+/* A scale of the last axis instead of the channels'. */
+static void scales_of_other_axes_are_refused(void **state) {
+  (void)state;
+  static const struct group_case c = {{.ndim = 2, .dim = {4, 4}}, .groups = 2, .batch = -1};
+  int64_t rows[3], back[SL_MAX_DIMS];
+  float weight[6], bias[6];
+  struct sl_model *m;
+  struct graph g;
+  fill(weight, 6, 1), fill(bias, 6, 2);
+  make_group(&g, &c, weight, bias, rows, back);
+  g.tensor[4].dim[0] = 1, g.tensor[4].dim[1] = 4;
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/1/Mul");
+  make_group(&g, &c, weight, bias, rows, back);
+  g.tensor[5].dim[0] = 1, g.tensor[5].dim[1] = 4; /* the scale is the channels', the shift not */
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/1/Mul");
+}
+
+/* ---- layer normalisation before operator set 17 ---- */
+
+/* x [3, 4] -> a norm of its parts over the last axes -> y */
+static void make_parts(struct graph *g, const struct sl__onnx_attribute *axes,
+                       const struct sl_shape *places, const float *weight, const float *bias) {
+  static const float two[] = {2}, epsilon[] = {1e-5f};
+  start(g, &SL_SHAPE(3, 4), -1);
+  add_reals(g, "two", SL_SHAPE(1), two);
+  add_reals(g, "epsilon", SL_SHAPE(1), epsilon);
+  add_reals(g, "w", *places, weight);
+  add_reals(g, "b", *places, bias);
+  add(g, "ReduceMean", "/n/Mean", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("m"), axes);
+  add(g, "Sub", "/n/Sub", SL__ONNX_NAMES("x", "m"), SL__ONNX_NAMES("c"), NULL);
+  add(g, "Pow", "/n/Pow", SL__ONNX_NAMES("c", "two"), SL__ONNX_NAMES("q"), NULL);
+  add(g, "ReduceMean", "/n/Mean_1", SL__ONNX_NAMES("q"), SL__ONNX_NAMES("v"), axes);
+  add(g, "Add", "/n/Add", SL__ONNX_NAMES("v", "epsilon"), SL__ONNX_NAMES("e"), NULL);
+  add(g, "Sqrt", "/n/Sqrt", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("s"), NULL);
+  add(g, "Div", "/n/Div", SL__ONNX_NAMES("c", "s"), SL__ONNX_NAMES("d"), NULL);
+  add(g, "Mul", "/n/Mul", SL__ONNX_NAMES("d", "w"), SL__ONNX_NAMES("u"), NULL);
+  add(g, "Add", "/n/Add_1", SL__ONNX_NAMES("u", "b"), SL__ONNX_NAMES("y"), NULL);
+}
+
+static void layer_norms_of_parts_are_read(void **state) {
+  (void)state;
+  static const int64_t lists[2][2] = {{-1}, {-2, -1}};
+  float x[SAMPLES * 12], weight[12], bias[12];
+  fill(x, SAMPLES * 12, 0), fill(weight, 12, 1), fill(bias, 12, 2);
+  for (int i = 0; i < 4; i++) { /* over one axis and two, with and without scale and shift */
+    int count = 1 + i / 2, size = count == 1 ? 4 : 12;
+    bool plain = i % 2;
+    struct sl__onnx_attribute axes = {
+        .name = "axes", .type = SL__ONNX_INTS, .ints = lists[count - 1], .count = count};
+    double want[SAMPLES * 12];
+    struct graph g;
+    for (int k = 0; k < SAMPLES * 12; k++) want[k] = (double)x[k];
+    for (int k = 0; k < SAMPLES * 12 / size; k++)
+      normalise(&SL_SHAPE(1, size), 1, NULL, NULL, want + k * size);
+    for (int k = 0; !plain && k < SAMPLES * 12; k++)
+      want[k] = want[k] * (double)weight[k % size] + (double)bias[k % size];
+    make_parts(&g, &axes, count == 1 ? &SL_SHAPE(4) : &SL_SHAPE(3, 4), weight, bias);
+    if (plain) {
+      g.file.nodes = 7;
+      g.out[6][0] = "y";
+    }
+    check_graph(&g, 1, "layernorm", x, want);
+  }
+}
+
+/* Nearly the same nodes. */
+static void other_parts_are_refused(void **state) {
+  (void)state;
+  static const int64_t list[] = {-1}, other[] = {-2};
+  struct sl__onnx_attribute last = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1};
+  struct sl__onnx_attribute first = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = other, .count = 1};
+  static const float three[] = {3};
+  float weight[12], bias[12];
+  fill(weight, 12, 1), fill(bias, 12, 2);
+  for (int i = 0; i < 4; i++) {
+    struct sl_model *m;
+    struct graph g;
+    make_parts(&g, i == 0 ? &first : &last, &SL_SHAPE(4), weight, bias);
+    if (i == 1) g.node[0].attribute = &first;
+    if (i == 2) g.tensor[0].reals = three;
+    if (i == 3) g.in[1][0] = "m", g.in[1][1] = "x";
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Sub");
+  }
+}
+
+/* ---- splits, and transposes around recurrent layers ---- */
+
+enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
+
+/* x [I, T] or [T, I] -> LSTM in both directions -> both last states side by side. */
+struct state_case {
+  bool rows_first, two_turns; /* x is [I, T]; one Transpose for each of two turns */
+  bool splits;                /* the states are parts of a Split, else picked by Gather */
+};
+
+static void make_states(struct graph *g, const struct state_case *c) {
+  static float weight[2 * 4 * HIDDEN * (INPUTS + HIDDEN)];
+  static const int64_t numbers[] = {0, 1};
+  static const int64_t samples[] = {0, 2, 1}, time[] = {1, 0, 2}, both[] = {2, 0, 1};
+  static struct sl__onnx_attribute turn[2], way[1], axis0, axis1;
+  const int64_t *perm = c->rows_first && !c->two_turns ? both : time;
+  struct sl_shape sample = c->rows_first ? SL_SHAPE(INPUTS, STEPS) : SL_SHAPE(STEPS, INPUTS);
+  turn[0] = (struct sl__onnx_attribute){
+      .name = "perm", .type = SL__ONNX_INTS, .ints = samples, .count = 3};
+  turn[1] =
+      (struct sl__onnx_attribute){.name = "perm", .type = SL__ONNX_INTS, .ints = perm, .count = 3};
+  way[0] =
+      (struct sl__onnx_attribute){.name = "direction", .type = SL__ONNX_S, .s = "bidirectional"};
+  axis0 = (struct sl__onnx_attribute)SL__ONNX_WHOLE("axis", 0);
+  axis1 = (struct sl__onnx_attribute)SL__ONNX_WHOLE("axis", 1);
+  fill(weight, (int64_t)(sizeof weight / sizeof *weight), 1);
+  start(g, &sample, -1);
+  add_reals(g, "w", SL_SHAPE(2, 4 * HIDDEN, INPUTS), weight);
+  add_reals(g, "r", SL_SHAPE(2, 4 * HIDDEN, HIDDEN), weight + 2 * 4 * HIDDEN * INPUTS);
+  add_wholes(g, "first", 1, numbers);
+  add_wholes(g, "second", 1, numbers + 1);
+  if (!c->splits) g->tensor[2].ndim = g->tensor[3].ndim = 0; /* Gather takes away the axis */
+  if (c->rows_first && !c->two_turns) { /* the shape of zeros for the first state */
+    add(g, "Transpose", "t2", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("v"), &turn[0]);
+    add(g, "Shape", "shape", SL__ONNX_NAMES("v"), SL__ONNX_NAMES("s"), NULL);
+    add(g, "ConstantOfShape", "zeros", SL__ONNX_NAMES("s"), SL__ONNX_NAMES("z"), NULL);
+  }
+  if (c->two_turns) add(g, "Transpose", "t0", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("u"), &turn[0]);
+  add(g, "Transpose", "t1", SL__ONNX_NAMES(c->two_turns ? "u" : "x"), SL__ONNX_NAMES("t"),
+      &turn[1]);
+  if (c->rows_first && !c->two_turns)
+    add(g, "LSTM", "lstm", SL__ONNX_NAMES("t", "w", "r", "", "", "z"), SL__ONNX_NAMES("", "h"),
+        way);
+  else
+    add(g, "LSTM", "lstm", SL__ONNX_NAMES("t", "w", "r"), SL__ONNX_NAMES("", "h"), way);
+  if (c->splits) {
+    add(g, "Split", "split", SL__ONNX_NAMES("h"), SL__ONNX_NAMES("p", "q"), &axis0);
+    add(g, "Squeeze", "s0", SL__ONNX_NAMES("p", "first"), SL__ONNX_NAMES("a"), NULL);
+    add(g, "Squeeze", "s1", SL__ONNX_NAMES("q", "first"), SL__ONNX_NAMES("b"), NULL);
+  } else {
+    add(g, "Gather", "g0", SL__ONNX_NAMES("h", "first"), SL__ONNX_NAMES("a"), &axis0);
+    add(g, "Gather", "g1", SL__ONNX_NAMES("h", "second"), SL__ONNX_NAMES("b"), &axis0);
+  }
+  add(g, "Concat", "join", SL__ONNX_NAMES("a", "b"), SL__ONNX_NAMES("y"), &axis1);
+}
+
+static void answer_states(const struct state_case *c, const float *x, float *y) {
+  struct sl_predictor *predictor;
+  struct sl_model *m;
+  struct graph g;
+  make_states(&g, c);
+  OK(sl_model_open(context, write_graph(&g), &m));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(2 * HIDDEN)));
+  OK(sl_predictor_open(m, &(struct sl_predictor_options){0}, &predictor));
+  OK(sl_predict(predictor, x, SAMPLES, y));
+  sl_predictor_free(predictor);
+  sl_model_free(m);
+}
+
+/* Both ways to write the same network give the same bits. */
+static void ways_to_write_states_are_alike(void **state) {
+  (void)state;
+  static const struct state_case first[] = {{.splits = false},
+                                            {.rows_first = true, .two_turns = true}},
+                                 second[] = {{.splits = true}, {.rows_first = true}};
+  float x[SAMPLES * STEPS * INPUTS], a[SAMPLES * 2 * HIDDEN], b[SAMPLES * 2 * HIDDEN];
+  fill(x, SAMPLES * STEPS * INPUTS, 0);
+  for (int i = 0; i < 2; i++) {
+    answer_states(&first[i], x, a);
+    answer_states(&second[i], x, b);
+    assert_memory_equal(a, b, sizeof a);
+    assert_true(fabsf(a[0] - a[2]) > 1e-3f); /* the directions differ */
+  }
+}
+
+static void turns_name_each_axis_once(void **state) {
+  (void)state;
+  static const int64_t perms[][3] = {{0, 0, 1}, {2, 0, 2}, {0, 1, 1}};
+  for (int i = 0; i < 3; i++) {
+    struct sl__onnx_attribute perm = {
+        .name = "perm", .type = SL__ONNX_INTS, .ints = perms[i], .count = 3};
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(4, 3), -1);
+    add(&g, "Transpose", "turn", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("y"), &perm);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_BAD_FILE, "names an axis twice");
+  }
+}
+
+struct split_case {
+  int64_t axis, size[3];
+  enum sl_status status;
+  const char *words;
+};
+
+/* x [4, 3] -> Split in three or two, of which the last part is the output. */
+static void splits_become_slices(void **state) {
+  (void)state;
+  static const struct split_case cases[] = {
+      {.axis = 1, .size = {1, 1, 2}},
+      {.axis = 2, .size = {1, 1, 1}},
+      {.axis = -2, .size = {2, 1, 1}},
+      {.axis = 0, .size = {1, 1, 1}, SL_UNSUPPORTED, "the batch's axis"},
+      {.axis = 1, .size = {1, 1, 1}, SL_BAD_FILE, "axis of size 4"},
+      {.axis = 1, .size = {2, 2, 1}, SL_BAD_FILE, "axis of size 4"},
+      {.axis = 1, .size = {1, INT64_MAX, 2}, SL_BAD_FILE, "axis of size 4"},
+      {.axis = 1, .size = {2, 0, 2}, SL_BAD_FILE, "axis of size 4"}};
+  float x[SAMPLES * 12];
+  double want[SAMPLES * 12];
+  fill(x, SAMPLES * 12, 0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct split_case *c = &cases[i];
+    struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", c->axis);
+    struct sl_model *m;
+    struct graph g;
+    int64_t count = 0;
+    start(&g, &SL_SHAPE(4, 3), -1);
+    add_wholes(&g, "sizes", 3, c->size);
+    add(&g, "Split", "split", SL__ONNX_NAMES("x", "sizes"), SL__ONNX_NAMES("a", "b", "y"), &axis);
+    if (c->words) {
+      FAILS(sl_model_open(context, write_graph(&g), &m), c->status, c->words);
+      continue;
+    }
+    for (int k = 0; k < SAMPLES * 12; k++)
+      if (c->axis == 2 ? k % 3 == 2 : k / 3 % 4 >= 4 - c->size[2]) want[count++] = (double)x[k];
+    check_graph(&g, 1, "slice", x, want);
+  }
+}
+
+#else
+
+static void built_without_protobuf(void **state) {
+  (void)state;
+  skip();
+}
+
+#endif
+
+static int setup(void **state) { return folder_setup(state) || open_context(state); }
+
+static int teardown(void **state) {
+  int failed = close_context(state);
+  return folder_teardown(state) || failed;
+}
+
+int main(void) {
+#ifdef SL_HAVE_ONNX
+  const struct CMUnitTest tests[] = {cmocka_unit_test(group_norms_are_read),
+                                     cmocka_unit_test(a_norm_of_a_view_is_read),
+                                     cmocka_unit_test(scales_of_other_axes_are_refused),
+                                     cmocka_unit_test(ways_to_write_states_are_alike),
+                                     cmocka_unit_test(layer_norms_of_parts_are_read),
+                                     cmocka_unit_test(other_parts_are_refused),
+                                     cmocka_unit_test(turns_name_each_axis_once),
+                                     cmocka_unit_test(splits_become_slices)};
+#else
+  const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
+#endif
+  return cmocka_run_group_tests_name("onnx_exporter", tests, setup, teardown);
+}
