@@ -147,6 +147,48 @@ static void test_columns(void **state) {
   sl__csv_free(&csv);
 }
 
+/* A name that two columns have is refused, whoever uses it, unless it is ignored; columns without a
+ * name have their numbers. */
+static void test_same_names(void **state) {
+  (void)state;
+  static const struct sl_column wanted[] = {{.name = "a"}};
+  static const struct {
+    const char *text;
+    struct sl_reader_options options;
+    const char *message;
+  } cases[] = {
+      {"a,b,y,y\n1,2,3,3\n",
+       {.target = "y"},
+       "t.csv: columns 3 and 4 are both named \"y\"; rename one, or ignore that name"},
+      {"y,a,a,y\n1,2,3,3\n", {.target = "y"}, "columns 2 and 3 are both named \"a\""},
+      {"a,b,y,a\n1,2,3,3\n", {.target = "y"}, "columns 1 and 4 are both named \"a\""},
+      {"a,a,b,y,y\n1,2,3,3,3\n", {.target = "y", .ignore = "a"}, "columns 4 and 5 are both named"},
+      {"\"a\";b; a;y\n1;2;3;3\n", {.target = "y"}, "columns 1 and 3 are both named \"a\""},
+      {"a,y,a\n1,2,3\n", {.inputs_only = true}, "columns 1 and 3 are both named \"a\""},
+      {"b,a,y,a\n1,2,3,4\n",
+       {.inputs_only = true, .column_count = 1, .columns = wanted},
+       "columns 2 and 4 are both named \"a\""},
+  };
+  struct sl__csv csv;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FAILS(parse(cases[i].text, &cases[i].options, &csv), SL_BAD_FILE, cases[i].message);
+    sl__csv_free(&csv);
+  }
+  FAILS(parse("a,y,y\n1,2,3\n", &(struct sl_reader_options){.target = "y", .ignore = "y"}, &csv),
+        SL_BAD_ARGUMENT, "\"y\" is named twice");
+  sl__csv_free(&csv);
+  /* both are left out */
+  check_values("a,b,a,y\n1,2,x,3\n", &(struct sl_reader_options){.target = "y", .ignore = "a"}, 1,
+               4, VALUES(0, 2, 0, 3));
+  check_values(
+      "b,a,b\n1,2,3\n",
+      &(struct sl_reader_options){.inputs_only = true, .column_count = 1, .columns = wanted}, 1, 3,
+      VALUES(0, 2, 0));
+  check_values("A,a,,y,\n1,2,3,4,5\n", &to_y, 1, 5, VALUES(1, 2, 3, 4, 5));
+  check_values(",a,,y\n1,2,3,4\n", &(struct sl_reader_options){.target = "y", .ignore = "1,3"}, 1,
+               4, VALUES(0, 2, 0, 4));
+}
+
 static void test_missing(void **state) {
   (void)state;
   static const char text[] = "x,y\nNA,1\n2,3\n4,\n\"\",5\nN/A,6\nNull,7\nNaN,8\n";
@@ -425,6 +467,7 @@ int main(void) {
       cmocka_unit_test(test_split),       cmocka_unit_test(test_validation_file),
       cmocka_unit_test(test_folds),       cmocka_unit_test(test_allocations),
       cmocka_unit_test(test_inputs_only), cmocka_unit_test(test_inputs_only_set),
+      cmocka_unit_test(test_same_names),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }
