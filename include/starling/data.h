@@ -122,13 +122,19 @@ enum sl_target_kind {
  * does not use must be zero. */
 struct sl_reader_options {
   uint64_t seed;      /**< of a generated set, and of the split */
-  const char *inputs; /**< arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which
-                           become fields of the set's inputs */
+  /** Arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which become fields of the
+   * set's inputs. A slice in NumPy's words may stand behind each name, "state[:, 0:2, -1]", and only
+   * it is read: for each axis a:b, a:, :b, a:b:step or :, negative numbers count from the end, and
+   * a number alone takes one element and the axis away. The first axis counts samples: a range of
+   * it, of the same length in all arrays. No range may reach beyond its axis. Two slices of one
+   * array have the slice's text in their fields' names: "x[:,0:2]" is x_0.2, "x[0:9,3]" x_0.9_3. */
+  const char *inputs;
   const char *tokens; /**< arrays: those of the inputs that are tokens, "NAME,NAME": whole numbers
                          from 0, for an embedding, which are not normalised; the inputs are then
                          fields, even if there is one. NULL: all are numbers */
   const char *target; /**< arrays: the name of the targets, NULL: "y", or several, "NAME,NAME",
-                         which become fields; beside an .npy file of inputs the path of another one;
+                         which become fields, or slices, as of the inputs; beside an .npy file of
+                           inputs the path of another one, which a slice may follow;
                            tables: columns, "NAME" or "NAME,NAME" */
   const char *ignore; /**< tables: columns that are left out, "NAME,NAME" */
   enum sl_target_kind targets;
