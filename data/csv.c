@@ -287,8 +287,13 @@ static enum sl_status read_field(struct parser *p, const struct sl__csv_field *f
   if (!sl__csv_is_missing(field)) return read_value(p, field, &row[field->column - 1]);
   row[field->column - 1] = NAN;
   if (p->options->missing == SL_MISSING_REFUSE && !column->may_miss)
-    return bad_field(p, field,
-                     "is a missing value; such rows may be dropped, or the column's mean taken");
+    return bad_field(
+        p, field,
+        p->options->inputs_only
+            ? "is a missing value, and the training allowed none; fill it in, or train "
+              "with means in place of missing values (missing = mean)"
+            : "is a missing value; drop such rows, or take the column's mean (missing = "
+              "drop or mean)");
   *drop |= p->options->missing == SL_MISSING_DROP || column->role == SL__CSV_TARGET;
   return SL_OK;
 }

@@ -672,6 +672,8 @@ static void test_refused(void **state) {
                      statuses[i]);
   FAILS(open_set(test_folder, (struct sl_reader_options){.ignore = "a"}), SL_BAD_ARGUMENT,
         "which takes no ignored columns");
+  FAILS(open_set("digits", (struct sl_reader_options){.validation = "fold:1/5"}), SL_BAD_ARGUMENT,
+        "digits: has a test set of its own, and takes no validation part; leave the share, fold");
   FAILS(open_set("digits", (struct sl_reader_options){.target = "a"}), SL_BAD_ARGUMENT,
         "is digits, which takes no target");
   unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));

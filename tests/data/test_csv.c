@@ -99,7 +99,9 @@ static void test_mistakes(void **state) {
       {"x,y\n1,2\n0x10,4\n", "\"0x10\" is no number"},
       {"x,y\n1,2\ninf,4\n", "\"inf\" is no number"},
       {"x,y\n1,2\n1e39,4\n", "\"1e39\" is too large"},
-      {"x,y\n1,2\n,4\n", "line 3, column 1 (\"x\"): \"\" is a missing value"},
+      {"x,y\n1,2\n,4\n",
+       "line 3, column 1 (\"x\"): \"\" is a missing value; drop such rows, or take "
+       "the column's mean (missing = drop or mean)"},
       {"x,y\n1,2\n3,nan\n", "line 3, column 2 (\"y\"): \"nan\" is a missing value"},
       {"c,y\n\"a\nb\",2\nc,x\n", "line 4, column 2 (\"y\"): \"x\" is no number"},
       {"x,y\n1,2\n\"3,4\n", "line 3, column 1: a quote is not closed"},
@@ -419,7 +421,8 @@ static void test_inputs_only(void **state) {
   sl__csv_free(&csv);
   FAILS(parse("a,kind,b\n1,left,2\n", &options, &csv), SL_BAD_FILE, "does not occur");
   sl__csv_free(&csv);
-  FAILS(parse("a,kind,b\n,up,2\n", &options, &csv), SL_BAD_FILE, "is a missing value");
+  FAILS(parse("a,kind,b\n,up,2\n", &options, &csv), SL_BAD_FILE,
+        "is a missing value, and the training allowed none; fill it in");
   sl__csv_free(&csv);
   /* without columns all are inputs, and numbers */
   const struct sl_reader_options all = {.inputs_only = true};
