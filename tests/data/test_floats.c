@@ -406,6 +406,7 @@ static void test_own_lies(void **state) {
     OK(sl_dataset_custom(&options, fill_lying, &set));
     OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 3}, &loader));
     FAILS(sl_loader_next(loader, &batch), SL_IO, "table: a batch of 3 samples (0, 1, 2): xxxx");
+    assert_int_equal(strlen(strchr(sl_error(), 'x')), 199);
     sl_loader_free(loader);
     sl_dataset_free(set);
   }
