@@ -17,15 +17,15 @@ struct sl__slice {
 /* All of an array of that shape. */
 void sl__slice_all(int ndim, const int64_t *dim, struct sl__slice *slice);
 
-/* "[:, 0:2]" of "x[:, 0:2]": the brackets at a name's end that hold nothing but what slices consist
- * of; NULL: there are none. */
+/* "[:, 0:2]" of "x[:, 0:2]": the brackets at a name's end, if they hold digits, signs, colons, dots
+ * and blanks alone; else NULL. */
 const char *sl__slice_find(const char *name);
 
 /* text: "[a:b, a:b:s, k]", brackets included; fewer parts than axes take all of the others. *slice
  * is that of the whole array before. name: what messages begin with. \return SL_BAD_ARGUMENT. */
 enum sl_status sl__slice_parse(const char *name, const char *text, struct sl__slice *slice);
 
-/* The shape of what it takes, without the axes that are gone. */
+/* The shape of its elements, without the axes that are gone. */
 struct sl_shape sl__slice_shape(const struct sl__slice *slice);
 
 #endif
