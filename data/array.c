@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -122,16 +123,21 @@ static bool exists_in_npz(const char *path, const char *name) {
 
 /* ---- all formats ---- */
 
+bool sl__is_npy(const char *path) {
+  const char *slice = sl__slice_find(path), *end = slice ? slice : path + strlen(path);
+  return end - path > 4 && !strncasecmp(end - 4, ".npy", 4);
+}
+
 bool sl__is_hdf5(const char *path) {
   return sl__ends_in(path, ".h5") || sl__ends_in(path, ".hdf5");
 }
 
 const char *sl__hdf5_colon(const char *path) {
-  const char *colon = strrchr(path, ':');
-  bool is_file =
-      colon && colon - path > 3 &&
-      (!strncmp(colon - 3, ".h5", 3) || (colon - path > 5 && !strncmp(colon - 5, ".hdf5", 5)));
-  return is_file ? colon : NULL;
+  for (const char *colon = path + strlen(path); colon > path + 3; colon--)
+    if (*colon == ':' &&
+        (!strncmp(colon - 3, ".h5", 3) || (colon > path + 5 && !strncmp(colon - 5, ".hdf5", 5))))
+      return colon; /* a slice behind the name has others */
+  return NULL;
 }
 
 static enum sl_status open_hdf5(const char *path, const char *name, struct sl__array *array) {
@@ -139,11 +145,57 @@ static enum sl_status open_hdf5(const char *path, const char *name, struct sl__a
   return status == SL_OK ? sl__hdf5_open(path, name, array) : status;
 }
 
+static enum sl_status open_whole(const char *path, const char *name, struct sl__array *array) {
+  enum sl_status status = sl__ends_in(path, ".npz") ? open_npz(path, name, array)
+                          : sl__is_npy(path)        ? open_npy(path, array)
+                          : sl__is_hdf5(path)       ? open_hdf5(path, name, array)
+                                                    : open_in_folder(path, name, array);
+  if (status == SL_OK) sl__slice_all(array->layout.ndim, array->layout.dim, &array->slice);
+  return status;
+}
+
+/* Takes the slice of a text "[:, 0:2]", which messages have behind the name from here on. */
+static enum sl_status cut(struct sl__array *array, const char *text) {
+  size_t size = strlen(array->name) + strlen(text) + 1;
+  char *name = sl__realloc(array->name, size, 1, "a name");
+  if (!name) return SL_NO_MEMORY;
+  array->name = strcat(name, text);
+  enum sl_status status = sl__slice_parse(name, text, &array->slice);
+  if (status != SL_OK) return status;
+  struct sl_shape shape = sl__slice_shape(&array->slice);
+  array->layout.ndim = shape.ndim;
+  memcpy(array->layout.dim, shape.dim, sizeof shape.dim);
+  return SL_OK;
+}
+
+static bool exists(const char *path, const char *name) {
+  char file[PATH_MAX];
+  if (sl__ends_in(path, ".npz")) return exists_in_npz(path, name);
+  if (sl__is_hdf5(path)) return sl__hdf5_exists(path, name);
+  return npy_path(path, name, file) && access(file, F_OK) == 0;
+}
+
+/* The slice behind a name, and the name without it in `own`, to be freed; NULL: it has none. */
+static enum sl_status split_name(const char *name, const char **slice, char **own) {
+  *slice = sl__slice_find(name);
+  *own = NULL;
+  if (!*slice) return SL_OK;
+  *own = sl__strdup(name);
+  if (!*own) return SL_NO_MEMORY;
+  (*own)[*slice - name] = '\0';
+  return SL_OK;
+}
+
 enum sl_status sl__array_open(const char *path, const char *name, struct sl__array *array) {
-  enum sl_status status = sl__ends_in(path, ".npz")   ? open_npz(path, name, array)
-                          : sl__ends_in(path, ".npy") ? open_npy(path, array)
-                          : sl__is_hdf5(path)         ? open_hdf5(path, name, array)
-                                                      : open_in_folder(path, name, array);
+  const char *slice = NULL;
+  char *own = NULL;
+  bool alone = sl__is_npy(path); /* what has a slice is the path */
+  bool whole = alone ? access(path, F_OK) == 0 : !sl__slice_find(name) || exists(path, name);
+  enum sl_status status = whole ? SL_OK : split_name(alone ? path : name, &slice, &own);
+  if (status == SL_OK)
+    status = open_whole(alone && own ? own : path, !alone && own ? own : name, array);
+  if (status == SL_OK && slice) status = cut(array, slice);
+  free(own);
   array->row_elements = 1;
   for (int i = 1; i < array->layout.ndim; i++) array->row_elements *= (size_t)array->layout.dim[i];
   array->row_size = array->row_elements * (size_t)array->layout.element.size;
@@ -151,10 +203,12 @@ enum sl_status sl__array_open(const char *path, const char *name, struct sl__arr
 }
 
 bool sl__array_exists(const char *path, const char *name) {
-  char file[PATH_MAX];
-  if (sl__ends_in(path, ".npz")) return exists_in_npz(path, name);
-  if (sl__is_hdf5(path)) return sl__hdf5_exists(path, name);
-  return npy_path(path, name, file) && access(file, F_OK) == 0;
+  const char *slice;
+  char *own;
+  if (exists(path, name)) return true;
+  bool found = split_name(name, &slice, &own) == SL_OK && slice && exists(path, own);
+  free(own);
+  return found;
 }
 
 void sl__array_close(struct sl__array *array) {
@@ -172,34 +226,50 @@ enum sl_status sl__array_check(const struct sl__array *array) {
 /* Smaller pieces are not worth a call of the system. */
 #define LEAST_READ ((size_t)1 << 12)
 
+/* Row i, of which all elements are read. */
 static const uint8_t *row_of(const struct sl__array *array, int64_t i) {
-  return array->layout.values + (size_t)i * array->row_size;
+  const struct sl__slice *slice = &array->slice;
+  return array->layout.values + (size_t)(slice->first[0] + i * slice->step[0]) * array->row_size;
 }
 
+/* Do a row's elements lie apart? */
 static bool is_gathered(const struct sl__array *array) {
-  return array->layout.fortran && array->layout.ndim > 1;
+  return !array->slice.whole_rows || (array->layout.fortran && array->slice.ndim > 1);
 }
 
 void sl__array_expect(const struct sl__array *array, int64_t count, const int64_t *rows) {
   if (!array->file.bytes || is_gathered(array)) return;
+  bool joins = array->slice.step[0] == 1;
   for (int64_t first = 0, end; first < count; first = end) {
-    for (end = first + 1; end < count && rows[end] == rows[end - 1] + 1;) end++;
+    for (end = first + 1; joins && end < count && rows[end] == rows[end - 1] + 1;) end++;
     size_t size = (size_t)(end - first) * array->row_size;
     if (size >= LEAST_READ) sl__file_map_expect(&array->file, row_of(array, rows[first]), size);
   }
 }
 
-/* Row i of an array whose first axis runs fastest, in C order. */
+/* Elements from one to the next of each axis of the array in its file. */
+static void find_strides(const struct sl__array *array, int64_t stride[SL_MAX_DIMS]) {
+  const struct sl__slice *slice = &array->slice;
+  int64_t whole = 1;
+  for (int i = 0; i < slice->ndim; i++) {
+    int d = array->layout.fortran ? i : slice->ndim - 1 - i;
+    stride[d] = whole;
+    whole *= slice->dim[d];
+  }
+}
+
+/* Row i, whose elements lie apart, in C order. */
 static void gather_row(const struct sl__array *array, int64_t i, uint8_t *row) {
-  const struct sl__npy *npy = &array->layout;
-  size_t each = (size_t)npy->element.size;
-  int64_t index[SL_MAX_DIMS] = {i}, stride[SL_MAX_DIMS] = {1};
-  for (int d = 1; d < npy->ndim; d++) stride[d] = stride[d - 1] * npy->dim[d - 1];
+  const struct sl__slice *slice = &array->slice;
+  size_t each = (size_t)array->layout.element.size;
+  int64_t index[SL_MAX_DIMS] = {i}, stride[SL_MAX_DIMS];
+  find_strides(array, stride);
   for (size_t k = 0; k < array->row_elements; k++) {
     int64_t from = 0;
-    for (int d = 0; d < npy->ndim; d++) from += index[d] * stride[d];
-    memcpy(row + k * each, npy->values + (size_t)from * each, each);
-    for (int d = npy->ndim - 1; d > 0 && ++index[d] == npy->dim[d]; d--) index[d] = 0;
+    for (int d = 0; d < slice->ndim; d++)
+      from += (slice->first[d] + index[d] * slice->step[d]) * stride[d];
+    memcpy(row + k * each, array->layout.values + (size_t)from * each, each);
+    for (int d = slice->ndim - 1; d > 0 && ++index[d] == slice->count[d]; d--) index[d] = 0;
   }
 }
 

@@ -196,20 +196,45 @@ struct both {
   char file[4096]; /* of "data.h5:/inputs" */
 };
 
+/* The length of the first name of a list; a comma in brackets belongs to a slice. -1: a bracket is
+ * not closed. */
+static int name_length(const char *list) {
+  int length = 0;
+  for (; list[length] && list[length] != ','; length++) {
+    const char *end = list[length] == '[' ? strchr(list + length, ']') : list + length;
+    if (!end) return -1;
+    length = (int)(end - list);
+  }
+  return length;
+}
+
+/* "x[:,0:2]" with the suffix "_test" becomes "x_test[:,0:2]"; false: it is too long. */
+static bool add_suffix(char name[256], const char *suffix) {
+  const char *slice = sl__slice_find(name);
+  size_t before = slice ? (size_t)(slice - name) : strlen(name);
+  size_t behind = strlen(name) - before + 1, more = strlen(suffix);
+  if (before + more + behind > 256) return false;
+  memmove(name + before + more, name + before, behind);
+  memcpy(name + before, suffix, more);
+  return true;
+}
+
 /* "state,control" into its names, each with the suffix. */
 static enum sl_status list_names(const char *path, const char *list, const char *suffix,
                                  struct names *names) {
   names->path = path;
   names->count = 0;
   for (const char *at = list;; at++) {
-    size_t length = strcspn(at, ",");
+    int length = name_length(at);
+    if (length < 0)
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "%s: '%.64s': a bracket is not closed; a slice is like x[:,0:2]", path, at);
     if (names->count == SL_MAX_FIELDS)
       return sl__fail(SL_BAD_ARGUMENT, "%s: '%.64s' names more than %d arrays", path, list,
                       SL_MAX_FIELDS);
     char *name = names->name[names->count++];
-    if (snprintf(name, sizeof *names->name, "%.*s%s", (int)length, at, suffix) >=
-            (int)sizeof *names->name ||
-        (!length && strchr(list, ',')))
+    if (snprintf(name, sizeof *names->name, "%.*s", length, at) >= (int)sizeof *names->name ||
+        !add_suffix(name, suffix) || (!length && strchr(list, ',')))
       return sl__fail(SL_BAD_ARGUMENT, "%s: '%.64s' is no list of arrays, such as mask,edge", path,
                       list);
     at += length;
@@ -223,7 +248,7 @@ static enum sl_status choose_names(const char *path, const struct sl_reader_opti
   const char *targets = options->target ? options->target : "y";
   const char *colon = sl__hdf5_colon(path);
   enum sl_status status;
-  if (sl__ends_in(path, ".npy")) { /* a pair of files has two paths */
+  if (sl__is_npy(path)) { /* a pair of files has two paths */
     if (!options->target && !options->inputs_only)
       return sl__fail(SL_BAD_ARGUMENT,
                       "%s: holds the inputs; name the file of the targets, such as y.npy", path);
@@ -267,14 +292,35 @@ static enum sl_status check_counts(const struct array_set *opened) {
   return SL_OK;
 }
 
-/* Fields have the names without HDF5's groups and without the suffix. */
+/* The array's name without HDF5's groups, the suffix and the slice. */
+static void name_field(const char *name, const char *suffix, char own[256]) {
+  const char *slash = strrchr(name, '/'), *from = slash ? slash + 1 : name;
+  const char *slice = sl__slice_find(from);
+  size_t length = slice ? (size_t)(slice - from) : strlen(from);
+  snprintf(own, 256, "%.*s", (int)(length - strlen(suffix)), from);
+}
+
+/* Two slices of one array need two names: "x[:,0:2]" becomes "x_0.2", "x[0:9,:,3]" "x_0.9_._3". */
+static void add_slice(const char *slice, char own[256]) {
+  size_t used = strlen(own), skipped = strcspn(slice, ",]");
+  bool all = strspn(slice + 1, ": ") == skipped - 1 && slice[skipped] == ','; /* "[:," */
+  for (const char *at = all ? slice + skipped : slice; *at != ']' && used < 255; at++)
+    if (*at != ' ') own[used++] = *at == ':' ? '.' : *at == ',' || *at == '[' ? '_' : *at;
+  own[used] = '\0';
+}
+
 static void list_fields(const struct side *side, const struct names *names, const char *suffix,
                         char own[][256], struct sl_row_field *fields) {
+  bool again[SL_MAX_FIELDS] = {false};
   for (int i = 0; i < side->count; i++) {
-    const char *slash = strrchr(names->name[i], '/'), *name = slash ? slash + 1 : names->name[i];
-    snprintf(own[i], sizeof *own, "%.*s", (int)(strlen(name) - strlen(suffix)), name);
+    name_field(names->name[i], suffix, own[i]);
     fields[i] = (struct sl_row_field){.name = own[i], .shape = row_shape(&side->array[i])};
+    for (int k = 0; k < i; k++)
+      if (!strcmp(own[k], own[i])) again[k] = again[i] = true;
   }
+  for (int i = 0; i < side->count; i++)
+    if (again[i] && sl__slice_find(names->name[i]))
+      add_slice(sl__slice_find(names->name[i]), own[i]);
 }
 
 /* Whole numbers are classes, unless the caller wants values. */
@@ -351,7 +397,7 @@ out:
 static enum sl_status check_like(const char *path, const struct sl_dataset *like) {
   if (like && like->kind != &array_kind)
     return sl__fail(SL_BAD_ARGUMENT, "%s: has arrays, but %s has none", path, like->info.name);
-  if (like && sl__ends_in(path, ".npy"))
+  if (like && sl__is_npy(path))
     return sl__fail(SL_BAD_ARGUMENT,
                     "%s: an .npy file for the validation has no targets; take an .npz file, or a "
                     "folder of x.npy and y.npy",
@@ -383,7 +429,7 @@ out:
 /* x_train and y_train, beside x_test and y_test. */
 static bool has_parts(const char *path, const struct sl_reader_options *options) {
   struct both names;
-  if (sl__ends_in(path, ".npy") || sl__hdf5_colon(path)) return false;
+  if (sl__is_npy(path) || sl__hdf5_colon(path)) return false;
   return choose_names(path, options, "_train", &names) == SL_OK &&
          sl__array_exists(path, names.inputs.name[0]);
 }
@@ -394,7 +440,7 @@ static bool is_npy(const char *path, const char *name) {
 
 /* A file, or a folder of some. */
 static bool is_in(const char *path) {
-  return sl__ends_in(path, ".npz") || sl__ends_in(path, ".npy") || sl__is_hdf5(path) ||
+  return sl__ends_in(path, ".npz") || sl__is_npy(path) || sl__is_hdf5(path) ||
          sl__hdf5_colon(path) || sl__folder_any(path, is_npy);
 }
 

@@ -90,19 +90,22 @@ static enum sl_status fail_columns(const struct sl__csv *csv, const char *what, 
   return status;
 }
 
-/* Gives the columns of a list "NAME,NAME" their role. */
+/* Gives the columns of a list "NAME,NAME" their role; all those that have the name. */
 static enum sl_status set_roles(struct sl__csv *csv, const char *list, enum sl__csv_role role) {
   for (const char *at = list; at && *at;) {
     size_t length = strcspn(at, ",");
-    int c = 0;
-    while (c < csv->columns &&
-           (strlen(csv->column[c].name) != length || memcmp(csv->column[c].name, at, length) != 0))
-      c++;
-    if (c == csv->columns) return fail_columns(csv, "has no column ", (int)length, at);
-    if (csv->column[c].role != SL__CSV_INPUT)
-      return sl__fail(SL_BAD_ARGUMENT, "%s: column \"%s\" is named twice among targets and ignored",
-                      csv->path, csv->column[c].name);
-    csv->column[c].role = role;
+    bool found = false;
+    for (int c = 0; c < csv->columns; c++) {
+      struct sl__csv_column *column = &csv->column[c];
+      if (strlen(column->name) != length || memcmp(column->name, at, length) != 0) continue;
+      if (column->role != SL__CSV_INPUT)
+        return sl__fail(SL_BAD_ARGUMENT,
+                        "%s: column \"%s\" is named twice among targets and ignored", csv->path,
+                        column->name);
+      column->role = role;
+      found = true;
+    }
+    if (!found) return fail_columns(csv, "has no column ", (int)length, at);
     at += length + (at[length] == ',');
   }
   return SL_OK;
@@ -196,6 +199,28 @@ static enum sl_status find_inputs(struct parser *p) {
   return status;
 }
 
+/* A name says which column is meant: two may share one only if neither is used. */
+static enum sl_status check_names(const struct parser *p) {
+  const struct sl__csv *csv = p->csv;
+  enum sl_status status = SL_OK;
+  struct sl__word_table names = {0};
+  struct sl__word *entry; /* its count: the first column of that name, from 1 */
+  for (int c = 0; c < csv->columns; c++) {
+    const struct sl__csv_column *column = &csv->column[c];
+    SL__TRY(sl__words_add(&names, column->name, strlen(column->name), &entry));
+    if (!entry->count) entry->count = c + 1;
+    const struct sl__csv_column *first = &csv->column[entry->count - 1];
+    if (first == column || (first->role == SL__CSV_IGNORED && column->role == SL__CSV_IGNORED))
+      continue;
+    SL__TRY(sl__fail(SL_BAD_FILE, "%s: columns %lld and %d are both named \"%s\"; rename one%s",
+                     csv->path, (long long)entry->count, c + 1, column->name,
+                     p->options->inputs_only ? "" : ", or ignore that name: both are left out"));
+  }
+out:
+  sl__words_free(&names);
+  return status;
+}
+
 static enum sl_status choose_columns(struct parser *p) {
   struct sl__csv *csv = p->csv;
   enum sl_status status;
@@ -206,6 +231,7 @@ static enum sl_status choose_columns(struct parser *p) {
   status = p->like                   ? take_columns(csv, p->like)
            : p->options->inputs_only ? find_inputs(p)
                                      : choose_roles(p);
+  if (status == SL_OK) status = check_names(p);
   for (int c = 0; status == SL_OK && !given && c < csv->columns; c++)
     csv->order[csv->ordered++] = c;
   return status;
@@ -261,8 +287,13 @@ static enum sl_status read_field(struct parser *p, const struct sl__csv_field *f
   if (!sl__csv_is_missing(field)) return read_value(p, field, &row[field->column - 1]);
   row[field->column - 1] = NAN;
   if (p->options->missing == SL_MISSING_REFUSE && !column->may_miss)
-    return bad_field(p, field,
-                     "is a missing value; such rows may be dropped, or the column's mean taken");
+    return bad_field(
+        p, field,
+        p->options->inputs_only
+            ? "is a missing value, and the training allowed none; fill it in, or train "
+              "with means in place of missing values (missing = mean)"
+            : "is a missing value; drop such rows, or take the column's mean (missing = "
+              "drop or mean)");
   *drop |= p->options->missing == SL_MISSING_DROP || column->role == SL__CSV_TARGET;
   return SL_OK;
 }

@@ -1,6 +1,7 @@
 /* Datasets of the program's own: a function fills the rows of each batch. */
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "core/base/error.h"
 #include "data/floats.h"
@@ -19,10 +20,39 @@ static void spoil(const struct sl_dataset *set, int64_t count, const struct sl__
   for (size_t i = 0; i < (size_t)count * set->label_count; i++) rows->labels[i] = INT_MIN;
 }
 
+/* "sample 77"; of a batch in which the function did not say which failed, "a batch of 16 samples
+ * (16, 3, 77, ...)". */
+static void tell_samples(const struct sl_fill *task, char text[160]) {
+  const int64_t *s = task->samples;
+  if (task->count == 1 || (task->failed >= 0 && task->failed < task->count))
+    snprintf(text, 160, "sample %lld", (long long)s[task->count == 1 ? 0 : task->failed]);
+  else if (task->count == 2)
+    snprintf(text, 160, "samples %lld and %lld", (long long)s[0], (long long)s[1]);
+  else
+    snprintf(text, 160, "a batch of %lld samples (%lld, %lld, %lld%s)", (long long)task->count,
+             (long long)s[0], (long long)s[1], (long long)s[2], task->count > 3 ? ", ..." : "");
+}
+
+/* What the program's function says, and no more than that. */
+static enum sl_status fail_as_told(const struct sl_dataset *set, struct sl_fill *task,
+                                   enum sl_status status) {
+  char samples[160], name[32];
+  tell_samples(task, samples);
+  task->message[sizeof task->message - 1] = 0;
+  if (*task->message) return sl__fail(status, "%s: %s: %s", set->info.name, samples, task->message);
+  snprintf(name, sizeof name, "%d", (int)status);
+  if (*sl_status_name(status) != '?') snprintf(name, sizeof name, "%s", sl_status_name(status));
+  return sl__fail(status,
+                  "%s: %s: its function fill failed with status %s, and without a message; let it "
+                  "set `failed` and `message`",
+                  set->info.name, samples, name);
+}
+
 static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, const int64_t *samples,
                            const struct sl__rows *rows) {
   const struct custom_set *set = (const struct custom_set *)dataset;
-  struct sl_fill task = {.user = set->user,
+  struct sl_fill task = {.failed = -1,
+                         .user = set->user,
                          .count = count,
                          .samples = samples,
                          .x = rows->x,
@@ -30,13 +60,7 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
                          .labels = rows->labels};
   spoil(dataset, count, rows);
   enum sl_status status = set->fill(&task);
-  if (status != SL_OK) {
-    if (task.failed < 0 || task.failed >= count) task.failed = 0;
-    task.message[sizeof task.message - 1] = 0;
-    return sl__fail(status, "%s: sample %lld: %s", dataset->info.name,
-                    (long long)samples[task.failed],
-                    *task.message ? task.message : sl_status_name(status));
-  }
+  if (status != SL_OK) return fail_as_told(dataset, &task, status);
   status = sl__check_rows(dataset, count, samples, rows);
   if (status == SL_OK) sl__normalise_rows(&dataset->info, count, rows);
   return status;

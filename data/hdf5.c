@@ -1,5 +1,5 @@
-/* Datasets of HDF5 files as arrays (https://docs.hdfgroup.org/hdf5/v1_14/), read by rows. libhdf5
- * converts the elements. */
+/* Datasets of HDF5 files as arrays (https://docs.hdfgroup.org/hdf5/v1_14/), read by rows, of a
+ * slice by hyperslabs. libhdf5 converts the elements. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -34,14 +34,20 @@ static hid_t memory_type(const struct sl__array *array) {
   return array->layout.element.kind == 'f' ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT64;
 }
 
+/* Only the slice's elements are read: libhdf5 unpacks the chunks that have some. */
 static enum sl_status read_row(const struct sl__array *array, int64_t i, uint8_t *row) {
-  hsize_t start[SL_MAX_DIMS] = {(hsize_t)i}, count[SL_MAX_DIMS] = {1};
-  for (int d = 1; d < array->layout.ndim; d++) count[d] = (hsize_t)array->layout.dim[d];
+  const struct sl__slice *slice = &array->slice;
+  hsize_t start[SL_MAX_DIMS], step[SL_MAX_DIMS], count[SL_MAX_DIMS];
+  for (int d = 0; d < slice->ndim; d++) {
+    start[d] = (hsize_t)(slice->first[d] + (d ? 0 : i * slice->step[d]));
+    step[d] = (hsize_t)slice->step[d];
+    count[d] = d ? (hsize_t)slice->count[d] : 1;
+  }
   enter();
   hid_t file = H5Dget_space(dataset_of(array));
-  hid_t memory = H5Screate_simple(array->layout.ndim, count, NULL);
+  hid_t memory = H5Screate_simple(slice->ndim, count, NULL);
   bool done = file >= 0 && memory >= 0 &&
-              H5Sselect_hyperslab(file, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+              H5Sselect_hyperslab(file, H5S_SELECT_SET, start, step, count, NULL) >= 0 &&
               H5Dread(dataset_of(array), memory_type(array), memory, file, H5P_DEFAULT, row) >= 0;
   if (memory >= 0) H5Sclose(memory);
   if (file >= 0) H5Sclose(file);
@@ -105,8 +111,8 @@ static enum sl_status open_dataset(const char *path, const char *name, struct sl
   if (properties >= 0) H5Pclose(properties);
   H5Fclose(file);
   if (dataset < 0)
-    return sl__fail(SL_BAD_FILE, "%s: has no dataset \"%s\"; h5ls -r lists those that it has", path,
-                    name);
+    return sl__fail(SL_BAD_FILE, "%s: has no dataset \"%s\"; h5ls -r lists those that it has%s",
+                    path, name, strchr(name, '[') ? "; a slice of one is like x[:,0:2]" : "");
   array->handle = (void *)(intptr_t)dataset;
   enum sl_status status = read_type(array);
   return status == SL_OK ? read_shape(array) : status;

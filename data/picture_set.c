@@ -24,7 +24,11 @@ struct picture_set {
 };
 
 static enum sl_status bad_picture(const struct picture_set *set, size_t file, const char *why) {
-  return sl__fail(SL_BAD_FILE, "%s/%s: %s", set->folder, set->files.name[file], why);
+  bool asks = *why && why[strlen(why) - 1] == '?';
+  return sl__fail(SL_BAD_FILE,
+                  "%s/%s: %s%s replace it, or leave out the pictures that cannot be decoded "
+                  "(skip_bad)",
+                  set->folder, set->files.name[file], why, asks ? "" : ";");
 }
 
 /* Reads and decodes a file. *why: the reason, if it cannot be decoded, which is no failure yet. */

@@ -71,11 +71,15 @@ static enum sl_status check_options(const char *name, const struct sl__reader *r
               {SL__USES_TARGET, o->target, "target"},
               {SL__USES_IGNORE, o->ignore, "ignored columns"},
               {SL__USES_MISSING, o->missing != SL_MISSING_REFUSE, "rule for missing values"},
-              {SL__USES_VALIDATION, o->validation, "validation part"},
               {SL__USES_VALIDATION, o->raw, "raw values"},
               {SL__USES_SIZE, o->height || o->width, "size of pictures"},
               {SL__USES_SKIP_BAD, o->skip_bad, "skipping of pictures"},
               {SL__USES_INPUTS_ONLY, o->inputs_only, "inputs without targets"}};
+  if (o->validation && !(reader->uses & SL__USES_VALIDATION))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: has a test set of its own, and takes no validation part; leave the share, "
+                    "fold or file of the validation out",
+                    name);
   for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
     if (uses[i].given && !(reader->uses & uses[i].use))
       return sl__fail(SL_BAD_ARGUMENT, "%s: is %s, which takes no %s; leave this option out", name,

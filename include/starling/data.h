@@ -122,13 +122,19 @@ enum sl_target_kind {
  * does not use must be zero. */
 struct sl_reader_options {
   uint64_t seed;      /**< of a generated set, and of the split */
-  const char *inputs; /**< arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which
-                           become fields of the set's inputs */
+  /** Arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which become fields of the
+   * set's inputs. A slice in NumPy's words may stand behind each name, "state[:, 0:2, -1]", and
+   * only it is read: for each axis a:b, a:, :b, a:b:step or :, negative numbers count from the end,
+   * and a number alone takes one element and the axis away. The first axis counts samples: a range of
+   * it, of the same length in all arrays. No range may reach beyond its axis. Two slices of one
+   * array have the slice's text in their fields' names: "x[:,0:2]" is x_0.2, "x[0:9,3]" x_0.9_3. */
+  const char *inputs;
   const char *tokens; /**< arrays: those of the inputs that are tokens, "NAME,NAME": whole numbers
                          from 0, for an embedding, which are not normalised; the inputs are then
                          fields, even if there is one. NULL: all are numbers */
   const char *target; /**< arrays: the name of the targets, NULL: "y", or several, "NAME,NAME",
-                         which become fields; beside an .npy file of inputs the path of another one;
+                         which become fields, or slices, as of the inputs; beside an .npy file of
+                           inputs the path of another one, which a slice may follow;
                            tables: columns, "NAME" or "NAME,NAME" */
   const char *ignore; /**< tables: columns that are left out, "NAME,NAME" */
   enum sl_target_kind targets;
@@ -233,15 +239,17 @@ struct sl_fill {
   float *x;               /**< [count, sample...], to be written, before normalisation */
   float *targets;         /**< [count, target...]; NULL if the set has labels */
   int32_t *labels;        /**< [count]; NULL if the set has targets */
-  int64_t failed;         /**< with a status other than SL_OK: which of the rows failed */
-  char message[200];      /**< and why */
+  int64_t failed;         /**< with a status other than SL_OK: which of the rows failed; -1 (as it
+                               is before the call): unknown */
+  char message[200];      /**< and why; empty: unknown */
 };
 
 /** A dataset of the program's own, which may be larger than memory: `fill` writes the rows that a
  * batch needs. A loader's threads call it: calls overlap if a loader has several readers, or the
  * set several loaders. Its values must depend on the sample's number only. A failure, a value that
  * it did not write or that is not finite, and a label out of range end the loader's batch, and so
- * sl_trainer_step, with a message that has the sample's number. \return SL_BAD_ARGUMENT for an
+ * sl_trainer_step, with a message that has the sample's number; where a failure does not say which
+ * row it was, the numbers of the first samples of the batch. \return SL_BAD_ARGUMENT for an
  * impossible description. */
 SL_API enum sl_status sl_dataset_custom(const struct sl_dataset_options *options,
                                         enum sl_status (*fill)(struct sl_fill *rows),

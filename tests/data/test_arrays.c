@@ -5,6 +5,7 @@
 
 #include "data/dataset.h"
 #include "data/npy.h"
+#include "data/slice.h"
 #include "tests/common/array_files.h"
 
 /* ---- the parser of .npy ---- */
@@ -434,6 +435,203 @@ static void test_tokens(void **state) {
   unlink(in_folder("tokens.npz"));
 }
 
+/* ---- slices ---- */
+
+static enum sl_status parse_slice(const char *name, struct sl__slice *slice) {
+  static const int64_t dim[] = {40, 3, 2};
+  const char *text = sl__slice_find(name);
+  assert_non_null(text);
+  sl__slice_all(3, dim, slice);
+  return sl__slice_parse(name, text, slice);
+}
+
+static void test_slice_names(void **state) {
+  (void)state;
+  static const char *const none[] = {"", "x", "[0]", "x[0", "x0]", "T[K]", "x[:,a]", "[:][K]"};
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_null(sl__slice_find(none[i]));
+  assert_string_equal(sl__slice_find("T [K][:, 0]"), "[:, 0]");
+  assert_string_equal(sl__slice_find("x[]"), "[]");
+}
+
+/* Of an array [40, 3, 2]. */
+static void test_slice_texts(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    struct sl_shape shape;
+    int64_t first[3], step[3], count[3];
+  } good[] = {
+      {"x[:]", SL_SHAPE(40, 3, 2), {0, 0, 0}, {1, 1, 1}, {40, 3, 2}},
+      {"x[:, :, :]", SL_SHAPE(40, 3, 2), {0, 0, 0}, {1, 1, 1}, {40, 3, 2}},
+      {"x[5:]", SL_SHAPE(35, 3, 2), {5, 0, 0}, {1, 1, 1}, {35, 3, 2}},
+      {"x[:-5,1:3]", SL_SHAPE(35, 2, 2), {0, 1, 0}, {1, 1, 1}, {35, 2, 2}},
+      {"x[-5:-2,0]", SL_SHAPE(3, 2), {35, 0, 0}, {1, 1, 1}, {3, 1, 2}},
+      {"x[::7,-1,-2]", SL_SHAPE(6), {0, 2, 0}, {7, 1, 1}, {6, 1, 1}},
+      {"x[ 1 : 39 : 2 , : : 2 ]", SL_SHAPE(19, 2, 2), {1, 0, 0}, {2, 2, 1}, {19, 2, 2}},
+      {"x[39:40:9,2:,:1]", SL_SHAPE(1, 1, 1), {39, 2, 0}, {9, 1, 1}, {1, 1, 1}},
+  };
+  static const struct {
+    const char *name, *message;
+  } bad[] = {
+      {"a.h5: x[]", "a.h5: x[]: '' for axis 0: is no range; write a:b, a:, :b, a:b:step, : or one"},
+      {"x[:,]", "'' for axis 1: is no range"},
+      {"x[:,0 1]", "'0 1' for axis 1: is no range"},
+      {"x[:,-]", "'-' for axis 1: is no range"},
+      {"x[...,0]", "'...' for axis 0: is no range"},
+      {"x[:,0:1:1:1]", "'0:1:1:1' for axis 1: is no range"},
+      {"x[:,99999999999999999999]", "for axis 1: is no range"},
+      {"x[:,:,:,0]", "more parts than the array has axes, 3"},
+      {"x[3]", "'3' for axis 0: the first axis counts samples; take a range"},
+      {"x[:41]", "':41' for axis 0: reaches beyond the axis; its shape is [40, 3, 2]"},
+      {"x[-41:]", "'-41:' for axis 0: reaches beyond the axis"},
+      {"x[:,3]", "'3' for axis 1: reaches beyond the axis"},
+      {"x[:,-4]", "'-4' for axis 1: reaches beyond the axis"},
+      {"x[:,3:]", "'3:' for axis 1: reaches beyond the axis"},
+      {"x[:,0:-4]", "'0:-4' for axis 1: reaches beyond the axis"},
+      {"x[:,-9223372036854775807]", "for axis 1: reaches beyond the axis"},
+      {"x[:,2:1]", "'2:1' for axis 1: takes nothing"},
+      {"x[:,:, 0:0 ]", "'0:0' for axis 2: takes nothing"},
+      {"x[:,::0]", "'::0' for axis 1: a step is at least 1"},
+      {"x[::-1]", "'::-1' for axis 0: a step is at least 1"},
+  };
+  struct sl__slice slice;
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    OK(parse_slice(good[i].name, &slice));
+    const struct sl_shape shape = sl__slice_shape(&slice);
+    assert_true(sl_shape_equal(&shape, &good[i].shape));
+    for (int d = 0; d < 3; d++)
+      assert_true(slice.first[d] == good[i].first[d] && slice.step[d] == good[i].step[d] &&
+                  slice.count[d] == good[i].count[d]);
+    assert_true(slice.whole_rows == (slice.count[1] == 3 && slice.count[2] == 2));
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    FAILS(parse_slice(bad[i].name, &slice), SL_BAD_ARGUMENT, bad[i].message);
+}
+
+/* Inputs x [6, 2, 2] with 10 i + place, of which slices are samples from `first`, each `step`. */
+static void check_slice(const char *path, const char *inputs, int64_t first, int64_t step,
+                        const struct sl_shape *shape, const int *places) {
+  struct sl_dataset *set;
+  float x[4], none;
+  OK(sl_dataset_read(path, &(struct sl_reader_options){.inputs = inputs, .inputs_only = true}, true,
+                     &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(sl_shape_equal(&info->sample, shape));
+  assert_int_equal(info->count, (COUNT - first + step - 1) / step);
+  for (int64_t i = 0; i < info->count; i++) {
+    OK(sl_dataset_get_targets(set, i, x, &none));
+    for (int64_t k = 0; k < sl_shape_count(shape); k++)
+      assert_true(x[k] == (float)(10 * (first + i * step) + places[k]));
+  }
+  sl_dataset_free(set);
+}
+
+/* Of files that are mapped and members that are unpacked, in both orders of axes. */
+static void test_slices(void **state) {
+  (void)state;
+  for (int variant = 0; variant < 4; variant++) {
+    const struct member x = {"x.npy", inputs_file(variant & 1), variant & 2};
+    put_bytes("slices.npz", zip_of(&x, 1, false));
+    put_bytes("x.npy", inputs_file(variant & 1));
+    const char *path = variant & 2 ? in_folder("slices.npz") : test_folder;
+    check_slice(path, "x[:]", 0, 1, &SL_SHAPE(2, 2), (const int[]){0, 1, 2, 3});
+    check_slice(path, "x[2:]", 2, 1, &SL_SHAPE(2, 2), (const int[]){0, 1, 2, 3});
+    check_slice(path, "x[1::2]", 1, 2, &SL_SHAPE(2, 2), (const int[]){0, 1, 2, 3});
+    check_slice(path, "x[:, 1]", 0, 1, &SL_SHAPE(2), (const int[]){2, 3});
+    check_slice(path, "x[::3, :, -1]", 0, 3, &SL_SHAPE(2), (const int[]){1, 3});
+    check_slice(path, "x[:,1:,:1]", 0, 1, &SL_SHAPE(1, 1), (const int[]){2});
+    check_slice(path, "x[3:,0,1]", 3, 1, &SL_SHAPE(1), (const int[]){1});
+  }
+  unlink(in_folder("x.npy")), unlink(in_folder("slices.npz"));
+}
+
+/* Behind the paths of a pair of files, too. */
+static void test_slice_pair(void **state) {
+  (void)state;
+  char inputs[4096], targets[4096];
+  struct sl_reader_options options = {.target = targets, .raw = true, .raw_targets = true};
+  struct sl_dataset *set;
+  float x[2], target[2];
+  put_bytes("x.npy", inputs_file(false));
+  snprintf(inputs, sizeof inputs, "%s[1:, :, 0]", in_folder("x.npy"));
+  snprintf(targets, sizeof targets, "%s[1:,1]", in_folder("x.npy"));
+  OK(sl_dataset_read(inputs, &options, true, &set));
+  assert_int_equal(sl_dataset_info(set)->count, 4);
+  for (int64_t i = 0; i < 4; i++) {
+    OK(sl_dataset_get_targets(set, i, x, target));
+    assert_true(x[0] >= 10 && x[1] == x[0] + 2 && target[0] == x[1] && target[1] == x[0] + 3);
+  }
+  sl_dataset_free(set);
+  snprintf(inputs, sizeof inputs, "%s[:,2]", in_folder("x.npy"));
+  FAILS(sl_dataset_read(inputs, &options, true, &set), SL_BAD_ARGUMENT,
+        "x.npy[:,2]: '2' for axis 1: reaches beyond the axis");
+  snprintf(inputs, sizeof inputs, "%s[:,2]", in_folder("absent.npy"));
+  FAILS(sl_dataset_read(inputs, &options, true, &set), SL_IO, "absent.npy: cannot be opened");
+  unlink(in_folder("x.npy"));
+}
+
+/* A comma in brackets does not end a name; two slices of one array have two names; all have as many
+ * samples. */
+static void test_slice_fields(void **state) {
+  (void)state;
+  const struct member members[] = {{"x.npy", inputs_file(true), true},
+                                   {"y.npy", targets_file(), false},
+                                   {"q[0].npy", targets_file(), false},
+                                   {"class.npy", labels_file(), true}};
+  static const float expected[] = {2, 3, 1, 0, 0};
+  struct sl_reader_options options = {.inputs = "x[:,1],x[: , 0:1,-1],y[:],q[0]",
+                                      .target = "class[:],y",
+                                      .raw = true,
+                                      .raw_targets = true};
+  struct sl_dataset *set;
+  float x[5], targets[2];
+  put_bytes("fields.npz", zip_of(members, 4, false));
+  OK(sl_dataset_read(in_folder("fields.npz"), &options, true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  static const char *const names[] = {"x_1", "x_0.1_-1", "y", "q"};
+  assert_int_equal(info->input_count, 4);
+  for (int i = 0; i < 4; i++) assert_string_equal(info->inputs[i].name, names[i]);
+  assert_string_equal(info->targets[0].name, "class");
+  assert_true(sl_shape_equal(&info->inputs[0].shape, &SL_SHAPE(2)));
+  assert_true(sl_shape_equal(&info->inputs[1].shape, &SL_SHAPE(1)));
+  for (int64_t i = 0; i < info->count; i++) {
+    OK(sl_dataset_get_targets(set, i, x, targets));
+    int number = -(int)targets[1];
+    for (int k = 0; k < 3; k++) assert_true(x[k] == expected[k] + (float)(10 * number));
+    assert_true(x[3] == (float)-number && x[4] == x[3] && targets[0] == (float)(number % 3));
+  }
+  sl_dataset_free(set);
+  FAILS(open_fields("x[:,1],x[0:6,1],x[:,1]", "y", NULL), SL_BAD_ARGUMENT, "'x_1' is there twice");
+  FAILS(open_fields("x[:5]", "y", NULL), SL_BAD_SHAPE, "x[:5]: 5 samples, but");
+  FAILS(open_fields("x", "y[1:]", NULL), SL_BAD_SHAPE, "y[1:] has 5 targets");
+  FAILS(open_fields("x[:,2]", "y", NULL), SL_BAD_ARGUMENT,
+        "fields.npz: x[:,2]: '2' for axis 1: reaches beyond the axis; its shape is [6, 2, 2]");
+  FAILS(open_fields("x[:,0", "y", NULL), SL_BAD_ARGUMENT, "'x[:,0': a bracket is not closed");
+  FAILS(open_fields("z[:,0]", "y", NULL), SL_BAD_FILE, "has no array \"z\"; it has x, y");
+  FAILS(open_fields("x[:,a]", "y", NULL), SL_BAD_FILE, "has no array \"x[:,a]\"");
+  unlink(in_folder("fields.npz"));
+}
+
+/* Keras' names have their endings before the slice. */
+static void test_slice_parts(void **state) {
+  (void)state;
+  const struct member members[] = {{"x_train.npy", inputs_file(false), true},
+                                   {"y_train.npy", labels_file(), true},
+                                   {"x_test.npy", inputs_file(false), false},
+                                   {"y_test.npy", labels_file(), false}};
+  struct sl_dataset *set;
+  put_bytes("keras.npz", zip_of(members, 4, false));
+  for (int train = 0; train < 2; train++) {
+    OK(sl_dataset_read(in_folder("keras.npz"),
+                       &(struct sl_reader_options){.inputs = "x[:4,0],x[0:4,1]", .target = "y[:4]"},
+                       train, &set));
+    assert_int_equal(sl_dataset_info(set)->count, 4);
+    assert_string_equal(sl_dataset_info(set)->inputs[1].name, "x_0.4_1");
+    sl_dataset_free(set);
+  }
+  unlink(in_folder("keras.npz"));
+}
+
 /* ---- damaged sets ---- */
 
 static enum sl_status open_set(const char *path, struct sl_reader_options options) {
@@ -474,6 +672,8 @@ static void test_refused(void **state) {
                      statuses[i]);
   FAILS(open_set(test_folder, (struct sl_reader_options){.ignore = "a"}), SL_BAD_ARGUMENT,
         "which takes no ignored columns");
+  FAILS(open_set("digits", (struct sl_reader_options){.validation = "fold:1/5"}), SL_BAD_ARGUMENT,
+        "digits: has a test set of its own, and takes no validation part; leave the share, fold");
   FAILS(open_set("digits", (struct sl_reader_options){.target = "a"}), SL_BAD_ARGUMENT,
         "is digits, which takes no target");
   unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
@@ -640,12 +840,18 @@ static enum sl_status open_good(void) {
   return open_set(in_folder("good.npz"), (struct sl_reader_options){.seed = 1});
 }
 
+static enum sl_status open_good_slices(void) {
+  return open_set(in_folder("good.npz"),
+                  (struct sl_reader_options){.inputs = "x[:,0],x[:,1]", .seed = 1});
+}
+
 static void test_allocations(void **state) {
   (void)state;
   const struct member members[] = {{"x.npy", inputs_file(true), true},
                                    {"y.npy", labels_file(), true}};
   put_bytes("good.npz", zip_of(members, 2, false));
   check_allocations(open_good);
+  check_allocations(open_good_slices);
 }
 
 int main(void) {
@@ -663,6 +869,12 @@ int main(void) {
       cmocka_unit_test(test_normalised_fields),
       cmocka_unit_test(test_refused_fields),
       cmocka_unit_test(test_tokens),
+      cmocka_unit_test(test_slice_names),
+      cmocka_unit_test(test_slice_texts),
+      cmocka_unit_test(test_slices),
+      cmocka_unit_test(test_slice_pair),
+      cmocka_unit_test(test_slice_fields),
+      cmocka_unit_test(test_slice_parts),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_validation_file),
       cmocka_unit_test(test_damaged_archive),

@@ -99,7 +99,9 @@ static void test_mistakes(void **state) {
       {"x,y\n1,2\n0x10,4\n", "\"0x10\" is no number"},
       {"x,y\n1,2\ninf,4\n", "\"inf\" is no number"},
       {"x,y\n1,2\n1e39,4\n", "\"1e39\" is too large"},
-      {"x,y\n1,2\n,4\n", "line 3, column 1 (\"x\"): \"\" is a missing value"},
+      {"x,y\n1,2\n,4\n",
+       "line 3, column 1 (\"x\"): \"\" is a missing value; drop such rows, or take "
+       "the column's mean (missing = drop or mean)"},
       {"x,y\n1,2\n3,nan\n", "line 3, column 2 (\"y\"): \"nan\" is a missing value"},
       {"c,y\n\"a\nb\",2\nc,x\n", "line 4, column 2 (\"y\"): \"x\" is no number"},
       {"x,y\n1,2\n\"3,4\n", "line 3, column 1: a quote is not closed"},
@@ -145,6 +147,48 @@ static void test_columns(void **state) {
               &csv),
         SL_BAD_FILE, "\"s\" is no number");
   sl__csv_free(&csv);
+}
+
+/* A name that two columns have is refused, whoever uses it, unless it is ignored; columns without a
+ * name have their numbers. */
+static void test_same_names(void **state) {
+  (void)state;
+  static const struct sl_column wanted[] = {{.name = "a"}};
+  static const struct {
+    const char *text;
+    struct sl_reader_options options;
+    const char *message;
+  } cases[] = {
+      {"a,b,y,y\n1,2,3,3\n",
+       {.target = "y"},
+       "t.csv: columns 3 and 4 are both named \"y\"; rename one, or ignore that name"},
+      {"y,a,a,y\n1,2,3,3\n", {.target = "y"}, "columns 2 and 3 are both named \"a\""},
+      {"a,b,y,a\n1,2,3,3\n", {.target = "y"}, "columns 1 and 4 are both named \"a\""},
+      {"a,a,b,y,y\n1,2,3,3,3\n", {.target = "y", .ignore = "a"}, "columns 4 and 5 are both named"},
+      {"\"a\";b; a;y\n1;2;3;3\n", {.target = "y"}, "columns 1 and 3 are both named \"a\""},
+      {"a,y,a\n1,2,3\n", {.inputs_only = true}, "columns 1 and 3 are both named \"a\""},
+      {"b,a,y,a\n1,2,3,4\n",
+       {.inputs_only = true, .column_count = 1, .columns = wanted},
+       "columns 2 and 4 are both named \"a\""},
+  };
+  struct sl__csv csv;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FAILS(parse(cases[i].text, &cases[i].options, &csv), SL_BAD_FILE, cases[i].message);
+    sl__csv_free(&csv);
+  }
+  FAILS(parse("a,y,y\n1,2,3\n", &(struct sl_reader_options){.target = "y", .ignore = "y"}, &csv),
+        SL_BAD_ARGUMENT, "\"y\" is named twice");
+  sl__csv_free(&csv);
+  /* both are left out */
+  check_values("a,b,a,y\n1,2,x,3\n", &(struct sl_reader_options){.target = "y", .ignore = "a"}, 1,
+               4, VALUES(0, 2, 0, 3));
+  check_values(
+      "b,a,b\n1,2,3\n",
+      &(struct sl_reader_options){.inputs_only = true, .column_count = 1, .columns = wanted}, 1, 3,
+      VALUES(0, 2, 0));
+  check_values("A,a,,y,\n1,2,3,4,5\n", &to_y, 1, 5, VALUES(1, 2, 3, 4, 5));
+  check_values(",a,,y\n1,2,3,4\n", &(struct sl_reader_options){.target = "y", .ignore = "1,3"}, 1,
+               4, VALUES(0, 2, 0, 4));
 }
 
 static void test_missing(void **state) {
@@ -377,7 +421,8 @@ static void test_inputs_only(void **state) {
   sl__csv_free(&csv);
   FAILS(parse("a,kind,b\n1,left,2\n", &options, &csv), SL_BAD_FILE, "does not occur");
   sl__csv_free(&csv);
-  FAILS(parse("a,kind,b\n,up,2\n", &options, &csv), SL_BAD_FILE, "is a missing value");
+  FAILS(parse("a,kind,b\n,up,2\n", &options, &csv), SL_BAD_FILE,
+        "is a missing value, and the training allowed none; fill it in");
   sl__csv_free(&csv);
   /* without columns all are inputs, and numbers */
   const struct sl_reader_options all = {.inputs_only = true};
@@ -425,6 +470,7 @@ int main(void) {
       cmocka_unit_test(test_split),       cmocka_unit_test(test_validation_file),
       cmocka_unit_test(test_folds),       cmocka_unit_test(test_allocations),
       cmocka_unit_test(test_inputs_only), cmocka_unit_test(test_inputs_only_set),
+      cmocka_unit_test(test_same_names),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

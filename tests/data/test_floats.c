@@ -392,7 +392,7 @@ static enum sl_status fill_lying(struct sl_fill *rows) {
   return SL_IO;
 }
 
-/* The message has a sample of the batch, and ends. */
+/* The message names no sample, as none that the function gives is in the batch, and ends. */
 static void test_own_lies(void **state) {
   (void)state;
   struct sl_dataset_options options = regression();
@@ -405,7 +405,55 @@ static void test_own_lies(void **state) {
     options.user = &place;
     OK(sl_dataset_custom(&options, fill_lying, &set));
     OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 3}, &loader));
-    FAILS(sl_loader_next(loader, &batch), SL_IO, "table: sample 0: xxxx");
+    FAILS(sl_loader_next(loader, &batch), SL_IO, "table: a batch of 3 samples (0, 1, 2): xxxx");
+    assert_int_equal(strlen(strchr(sl_error(), 'x')), 199);
+    sl_loader_free(loader);
+    sl_dataset_free(set);
+  }
+}
+
+struct silent {
+  int status;
+  int64_t failed; /* -2: it is not set */
+};
+
+static enum sl_status fill_silent(struct sl_fill *rows) {
+  const struct silent *own = rows->user;
+  assert_int_equal(rows->failed, -1);
+  if (own->failed != -2) rows->failed = own->failed;
+  return (enum sl_status)own->status;
+}
+
+/* A function that says no reason, and which row or not; one that has a status of its own. */
+static void test_own_silent(void **state) {
+  (void)state;
+  static const struct {
+    struct silent own;
+    int batch;
+    const char *message;
+  } cases[] = {
+      {{99, -2},
+       4,
+       "table: a batch of 4 samples (0, 1, 2, ...): its function fill failed with "
+       "status 99, and without a message; let it set `failed` and `message`"},
+      {{SL_IO, -2},
+       3,
+       "table: a batch of 3 samples (0, 1, 2): its function fill failed with "
+       "status IO, and"},
+      {{-5, -2}, 2, "table: samples 0 and 1: its function fill failed with status -5, and"},
+      {{SL_IO, 1}, 3, "table: sample 1: its function fill failed with status IO, and"},
+      {{SL_IO, -2}, 1, "table: sample 0: its function fill failed with status IO, and"},
+  };
+  struct sl_dataset_options options = regression();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct silent own = cases[i].own;
+    struct sl_dataset *set;
+    struct sl_loader *loader;
+    struct sl_batch batch;
+    options.user = &own;
+    OK(sl_dataset_custom(&options, fill_silent, &set));
+    OK(sl_loader_new(set, &(struct sl_loader_options){.batch = cases[i].batch}, &loader));
+    FAILS(sl_loader_next(loader, &batch), (enum sl_status)own.status, cases[i].message);
     sl_loader_free(loader);
     sl_dataset_free(set);
   }
@@ -428,7 +476,7 @@ int main(void) {
       cmocka_unit_test(test_batches),       cmocka_unit_test(test_augmentation),
       cmocka_unit_test(test_own),           cmocka_unit_test(test_friedman),
       cmocka_unit_test(test_own_fails),     cmocka_unit_test(test_own_refused),
-      cmocka_unit_test(test_own_lies),
+      cmocka_unit_test(test_own_lies),      cmocka_unit_test(test_own_silent),
   };
   cmocka_set_message_output(CM_OUTPUT_TAP);
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,7 @@ static const char *make_file(const char *name) {
   add(file, "x", 3, shape, H5T_IEEE_F64BE, H5T_NATIVE_DOUBLE, x);
   add(file, "y", 1, shape, H5T_STD_I16BE, H5T_NATIVE_INT, y);
   add(file, "more/z", 2, pair, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, z);
+  add(file, "q[0]", 1, shape, H5T_STD_I16BE, H5T_NATIVE_INT, y);
   add(file, "short", 1, &fewer, H5T_STD_I16BE, H5T_NATIVE_INT, y);
   hid_t scalar = H5Screate(H5S_SCALAR), text = H5Tcopy(H5T_C_S1);
   H5Dclose(
@@ -192,6 +193,109 @@ static void test_names_cut(void **state) {
   assert_int_equal(refused, tries);
 }
 
+/* Inputs x with 100 i + place, of which slices are samples from `first`, each `step`. */
+static void check_slice(const char *inputs, int64_t first, int64_t step,
+                        const struct sl_shape *shape, const int *places) {
+  struct sl_reader_options options = {.inputs = inputs, .inputs_only = true};
+  struct sl_dataset *set;
+  float x[EACH], none;
+  OK(sl_dataset_read(in_folder("set.h5"), &options, true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(sl_shape_equal(&info->sample, shape));
+  assert_int_equal(info->count, (COUNT - first + step - 1) / step);
+  for (int64_t i = 0; i < info->count; i++) {
+    OK(sl_dataset_get_targets(set, i, x, &none));
+    for (int64_t k = 0; k < sl_shape_count(shape); k++)
+      assert_true(x[k] == (float)(100 * (first + i * step) + places[k]));
+  }
+  sl_dataset_free(set);
+}
+
+static void test_slices(void **state) {
+  (void)state;
+  make_file("set.h5");
+  check_slice("x[:]", 0, 1, &SL_SHAPE(3, 2), (const int[]){0, 1, 2, 3, 4, 5});
+  check_slice("x[5:]", 5, 1, &SL_SHAPE(3, 2), (const int[]){0, 1, 2, 3, 4, 5});
+  check_slice("x[6::7]", 6, 7, &SL_SHAPE(3, 2), (const int[]){0, 1, 2, 3, 4, 5});
+  check_slice("x[:, 0:2]", 0, 1, &SL_SHAPE(2, 2), (const int[]){0, 1, 2, 3});
+  check_slice("x[:,-1]", 0, 1, &SL_SHAPE(2), (const int[]){4, 5});
+  check_slice("/x[-4:,::2,1]", 36, 1, &SL_SHAPE(2), (const int[]){1, 5});
+  check_slice("x[:,1,0]", 0, 1, &SL_SHAPE(1), (const int[]){2});
+}
+
+/* Slices of one dataset have names of their own; a dataset whose name looks like one is itself;
+ * behind the file's colon, too. By three threads. */
+static void test_slice_fields(void **state) {
+  (void)state;
+  struct sl_reader_options options = {.raw = true,
+                                      .raw_targets = true,
+                                      .inputs = "x[:,0:2],/more/z[:,1],x[:,2,:],q[0]",
+                                      .target = "y,/more/z[:,0]",
+                                      .validation = "0.25"};
+  static const char *const names[] = {"x_0.2", "z", "x_2_.", "q"};
+  static const float expected[] = {0, 1, 2, 3, -1, 4, 5};
+  struct sl_dataset *set;
+  struct sl_loader *loader;
+  char path[4096];
+  OK(sl_dataset_read(make_file("set.h5"), &options, true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(info->input_count == 4 && sl_shape_equal(&info->sample, &SL_SHAPE(8)));
+  for (int i = 0; i < 4; i++) assert_string_equal(info->inputs[i].name, names[i]);
+  assert_true(sl_shape_equal(&info->inputs[0].shape, &SL_SHAPE(2, 2)));
+  assert_string_equal(info->targets[1].name, "z");
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 5, .shuffle = true, .readers = 3},
+                   &loader));
+  for (int i = 0; i < 12; i++) {
+    struct sl_batch batch;
+    OK(sl_loader_next(loader, &batch));
+    for (int row = 0; row < 5; row++) {
+      const float *x = batch.x + row * 8, *t = batch.targets + row * 2;
+      int number = -(int)t[1];
+      for (int k = 0; k < 7; k++)
+        assert_true(x[k] == (k == 4 ? 0.5f : (float)(100 * number) + expected[k]));
+      assert_true(x[7] == t[0] && t[0] == (float)(number % 3));
+    }
+    sl_loader_recycle(loader, batch.slot);
+  }
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+  snprintf(path, sizeof path, "%s:/x[:10,1:3]", in_folder("set.h5"));
+  OK(sl_dataset_read(path, &(struct sl_reader_options){.target = "y[30:]"}, true, &set));
+  assert_true(sl_dataset_info(set)->count == 9);
+  assert_true(sl_shape_equal(&sl_dataset_info(set)->sample, &SL_SHAPE(2, 2)));
+  sl_dataset_free(set);
+}
+
+static void test_slices_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *inputs, *target;
+    enum sl_status status;
+    const char *message;
+  } cases[] = {
+      {"x[:,0:4]", "y", SL_BAD_ARGUMENT,
+       "set.h5: x[:,0:4]: '0:4' for axis 1: reaches beyond the axis; its shape is [40, 3, 2]"},
+      {"x", "y[0]", SL_BAD_ARGUMENT, "set.h5: y[0]: '0' for axis 0: the first axis counts samples"},
+      {"x", "y[:,0]", SL_BAD_ARGUMENT, "set.h5: y[:,0]: its slice has more parts"},
+      {"x[:,0:2", "y", SL_BAD_ARGUMENT, "'x[:,0:2': a bracket is not closed"},
+      {"x[:,a]", "y", SL_BAD_FILE,
+       "no dataset \"x[:,a]\"; h5ls -r lists those that it has; a slice"},
+      {"absent[:,0]", "y", SL_BAD_FILE, "has no dataset \"absent\""},
+      {"more[:,0]", "y", SL_BAD_FILE, "has no dataset \"more\""},
+      {"x[:39]", "y", SL_BAD_SHAPE, "set.h5: x[:39]: 39 samples, but"},
+      {"x[:39],x[1:,0]", "short,y[:39]", SL_OK, NULL},
+      {"deep[:,0]", "y", SL_BAD_FILE, "has 7 axes"},
+  };
+  const char *path = make_file("set.h5");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_reader_options options = {.inputs = cases[i].inputs, .target = cases[i].target};
+    if (cases[i].message)
+      FAILS(open_set(path, options), cases[i].status, cases[i].message);
+    else
+      OK(open_set(path, options));
+  }
+}
+
 /* The inputs' dataset behind a colon. */
 static void test_colon(void **state) {
   (void)state;
@@ -257,11 +361,13 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_labels),        cmocka_unit_test(test_values),
-      cmocka_unit_test(test_colon),         cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_names),         cmocka_unit_test(test_names_of_inputs),
-      cmocka_unit_test(test_names_refused), cmocka_unit_test(test_names_cut),
-      cmocka_unit_test(test_cut),           cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_labels),         cmocka_unit_test(test_values),
+      cmocka_unit_test(test_colon),          cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_names),          cmocka_unit_test(test_names_of_inputs),
+      cmocka_unit_test(test_names_refused),  cmocka_unit_test(test_names_cut),
+      cmocka_unit_test(test_slices),         cmocka_unit_test(test_slice_fields),
+      cmocka_unit_test(test_slices_refused), cmocka_unit_test(test_cut),
+      cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -158,7 +158,10 @@ static void test_bad_pictures(void **state) {
     put_pnm(name, 4, 4, 3, i);
   }
   put("set/a/9.jpg", "GIF89a", 6);
-  FAILS(open_set("set", (struct sl_reader_options){0}), SL_BAD_FILE, "set/a/0.ppm: cut short");
+  FAILS(open_set("set", (struct sl_reader_options){0}), SL_BAD_FILE,
+        "set/a/0.ppm: cut short; was the download complete? replace it, or leave out the pictures "
+        "that cannot be decoded "
+        "(skip_bad)");
   struct sl_dataset *set;
   OK(sl_dataset_read(in_folder("set"), &(struct sl_reader_options){.skip_bad = true}, true, &set));
   assert_int_equal(sl_dataset_info(set)->count, 3);

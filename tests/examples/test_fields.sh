@@ -4,7 +4,7 @@
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 python3 -c '' 2>/dev/null || { echo "1..0 # SKIP no python3 here"; exit 77; }
-mlp=${MLP:-examples/mlp}
+mlp=${MLP:-examples/mlp} predict=${PREDICT:-tools/starling-predict}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
@@ -89,6 +89,26 @@ verdict $? "without --loss each target has the usual one: $(tail -n 1 "$work/err
 train plain --target kind
 verdict $? "one target needs no name: $(tail -n 1 "$work/err")"
 
+# one array's columns in three slices are the array: the same losses, and the same answers
+for part in "state:state" "slices:state[:,0:1],state[:,1],state[:, 2:]"; do
+  timeout 100 "$mlp" --quiet --data "$work/set" --inputs "${part#*:},control" --target place \
+    --hidden 16 --epochs 2 --seed 5 --no-normalize --log "$work/${part%%:*}.jsonl" \
+    --save "$work/${part%%:*}.json" >"$work/out" 2>"$work/err" &&
+    timeout 60 "$predict" --quiet --inputs "${part#*:},control" "$work/${part%%:*}.json" \
+      "$work/set" >"$work/${part%%:*}.answers" 2>"$work/err" || break
+done
+steps state >"$work/a"; steps slices >"$work/b"
+[ -s "$work/a" ] && cmp -s "$work/a" "$work/b" && [ "$(wc -l <"$work/slices.answers")" = 400 ] &&
+  cmp -s "$work/state.answers" "$work/slices.answers"
+verdict $? "slices of an array train and answer as the array: $(tail -n 1 "$work/err")"
+grep -q '"name": "state_0.1".*"name": "state_1".*"name": "state_2."' "$work/slices.json"
+verdict $? "each has a name of its own"
+refused 1 "state_0.1.npy: cannot be opened" "$predict" "$work/slices.json" "$work/set"
+refused 1 "has samples \[4\], but the model takes \[10\]" "$predict" --inputs state \
+  "$work/slices.json" "$work/set"
+refused 1 "takes no name of inputs" "$predict" --inputs state "$work/slices.json" digits
+refused 1 "leave --inputs out" "$predict" --inputs state "$work/slices.json" "$work/slices.answers"
+
 set -- "$mlp" --quiet --data "$work/set" --hidden 8 --epochs 1 --inputs state,control
 refused 2 "has 2 targets; give each a loss, such as kind=mse" "$@" --target kind,place --loss mse
 refused 2 "has parts, but" "$@" --target kind --loss kind=cross-entropy
@@ -100,6 +120,8 @@ refused 2 "'place' has numbers" "$@" --target kind,place --loss place=cross-entr
 refused 2 "sample [0-9]* (from 0): target 'place' \[[01]\] is .* the loss bce takes" "$@" \
   --target kind,place --loss place=bce
 refused 1 "edge.npy: cannot be opened" "$@" --target kind,edge
+refused 2 "'0:9' for axis 1: reaches beyond the axis" "$@" --target "place[:,0:9]"
+refused 1 "200 targets" "$@" --target "kind[::2]"
 refused 2 "input field 'state' is there twice" "$mlp" --quiet --data "$work/set" \
   --inputs state,state --target kind
 refused 2 "several targets; leave it out" "$@" --target kind,place --task regression

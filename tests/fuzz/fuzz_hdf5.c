@@ -8,6 +8,7 @@ enum { MOST_ROWS = 16, MOST_BYTES = 1 << 16 };
 static void read_rows(struct sl__array *array) {
   const struct sl__npy *layout = &array->layout;
   size_t elements = 1;
+  sl__slice_all(layout->ndim, layout->dim, &array->slice);
   for (int i = 1; i < layout->ndim; i++) elements *= (size_t)layout->dim[i];
   size_t size = elements * (size_t)layout->element.size;
   if (size > MOST_BYTES) return;

@@ -16,11 +16,12 @@ bool is_dataset(const char *name) {
 /* ---- numbers ---- */
 
 /* Are its samples read without targets, all of them? A table has the inputs' columns then, whatever
- * others there are, and an .npy file the inputs. */
+ * others there are, and an .npy file, or a slice of it, the inputs. */
 static bool is_inputs_only(const char *name) {
   const struct sl_dataset_format *format = sl_dataset_detect(name);
-  size_t length = strlen(name), suffix = strlen(".npy");
-  return (length > suffix && !strcmp(name + length - suffix, ".npy")) ||
+  const char *slice = strstr(name, ".npy[");
+  size_t length = slice ? (size_t)(slice - name) + 4 : strlen(name), suffix = strlen(".npy");
+  return (length > suffix && !strncmp(name + length - suffix, ".npy", suffix)) ||
          (format && format->own && !strcmp(format->name, "a table"));
 }
 
@@ -79,19 +80,21 @@ static int open_values(struct samples *s, const struct sl_dataset_info *info) {
 
 /* ---- pictures ---- */
 
-/* How the samples are read, for the model's inputs. Those with names are arrays of these names,
- * whatever others there are. */
+/* How the samples are read, for the model's inputs. Those with names are arrays of these names, or
+ * of those that --inputs gives, whatever others there are. */
 static void choose_reading(const struct samples *s, struct sl_reader_options *options) {
   const struct sl_model_notes *notes = s->options->preparation.notes;
   const struct sl_dataset_format *format = sl_dataset_detect(s->path);
   options->seed = s->options->seed;
+  options->inputs = s->options->arrays;
   if (is_inputs_only(s->path)) {
     options->inputs_only = true;
     options->column_count = notes->column_count;
     options->columns = notes->columns;
-  } else if (*s->options->inputs && format && !strcmp(format->name, "arrays")) {
+  } else if ((s->options->arrays || *s->options->inputs) && format &&
+             !strcmp(format->name, "arrays")) {
     options->inputs_only = true;
-    options->inputs = s->options->inputs;
+    if (!s->options->arrays) options->inputs = s->options->inputs;
     if (*s->options->tokens) options->tokens = s->options->tokens;
   }
 }

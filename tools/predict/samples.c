@@ -68,6 +68,8 @@ static int open_set(struct samples *s) {
 }
 
 static int open_one(struct samples *s) {
+  if (s->options->arrays && !is_dataset(s->path))
+    return samples_bad(s, "has no arrays by name; leave --inputs out");
   int code = is_dataset(s->path) ? open_set(s) : open_file(s);
   return code == EXIT_DONE && s->format->open ? s->format->open(s) : code;
 }

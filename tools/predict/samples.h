@@ -18,6 +18,7 @@ struct image_options {
   struct preparation preparation;
   enum format format;
   const char *labels;              /* an IDX file; NULL: beside the images */
+  const char *arrays;              /* instead of the model's names, with slices; NULL: none */
   char tokens[64 * SL_MAX_FIELDS]; /* those of them that are tokens */
   char inputs[64 * SL_MAX_FIELDS]; /* names of the model's inputs, "" if it has none */
   uint64_t seed;                   /* of generated digits */

@@ -91,6 +91,10 @@ static const struct option_row rows[] = {
      "this machine's byte order), text, tokens (lines of token numbers), auto (by the "
      "first bytes)",
      FIELD(images.format), .names = formats},
+    {"inputs", "NAME[,NAME]",
+     "Of arrays: their names in the order of the model's inputs, or slices of them, such as "
+     "'state[:,0:2]'",
+     FIELD(images.arrays), .unset = "the model's; x of a model without"},
     {"resize", "NAME",
      "Fit pictures of another size, or grey ones where the model takes colour: bilinear, box",
      FIELD(images.preparation.resize), .names = filters, .parse = parse_resize,
