@@ -121,12 +121,12 @@ enum sl_target_kind {
 /** How the files of a dataset are read. All zero serves many. Members that the format of the files
  * does not use must be zero. */
 struct sl_reader_options {
-  uint64_t seed;      /**< of a generated set, and of the split */
+  uint64_t seed; /**< of a generated set, and of the split */
   /** Arrays: the name of the inputs, NULL: "x"; or several, "NAME,NAME", which become fields of the
    * set's inputs. A slice in NumPy's words may stand behind each name, "state[:, 0:2, -1]", and
    * only it is read: for each axis a:b, a:, :b, a:b:step or :, negative numbers count from the end,
-   * and a number alone takes one element and the axis away. The first axis counts samples: a range of
-   * it, of the same length in all arrays. No range may reach beyond its axis. Two slices of one
+   * and a number alone takes one element and the axis away. The first axis counts samples: a range
+   * of it, of the same length in all arrays. No range may reach beyond its axis. Two slices of one
    * array have the slice's text in their fields' names: "x[:,0:2]" is x_0.2, "x[0:9,3]" x_0.9_3. */
   const char *inputs;
   const char *tokens; /**< arrays: those of the inputs that are tokens, "NAME,NAME": whole numbers
