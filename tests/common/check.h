@@ -143,8 +143,8 @@ static inline void find_slopes(double (*f)(const double *x, void *data), void *d
 }
 
 /* The slope along d must be <gradient, d>. */
-static inline void assert_slopes(const char *what, const double slope[DIRECTIONS],
-                                 const double *gradient, int64_t n) {
+static inline void assert_found_slopes(const char *what, const double slope[DIRECTIONS],
+                                       const double *gradient, int64_t n) {
   double size = sqrt(dot(gradient, gradient, n)) + 1e-3;
   for (uint64_t k = 0; k < DIRECTIONS; k++) {
     double *d = random_values(n, 900 + k), claimed = dot(gradient, d, n);
@@ -158,7 +158,7 @@ static inline void assert_slope(const char *what, double (*f)(const double *x, v
                                 void *data, const double *x, const double *gradient, int64_t n) {
   double slope[DIRECTIONS];
   find_slopes(f, data, x, n, slope);
-  assert_slopes(what, slope, gradient, n);
+  assert_found_slopes(what, slope, gradient, n);
 }
 
 #endif

@@ -223,9 +223,9 @@ static void check_one_backward(struct question *q, const struct slopes *slopes, 
   struct outcome o = run(q, tensor, add ? &adding : &plain);
   for (int64_t i = 0; add && i < nx; i++) o.dx[i] -= q->dx[i];
   for (int64_t i = 0; add && i < params(l); i++) o.grad[i] -= q->grad[i];
-  assert_slopes("dx", slopes->by[BY_X], o.dx, nx);
-  assert_slopes("grad", slopes->by[BY_PARAM], o.grad, params(l));
-  assert_slopes("dstate", slopes->by[BY_STATE], o.dstate, states(l));
+  assert_found_slopes("dx", slopes->by[BY_X], o.dx, nx);
+  assert_found_slopes("grad", slopes->by[BY_PARAM], o.grad, params(l));
+  assert_found_slopes("dstate", slopes->by[BY_STATE], o.dstate, states(l));
   /* the two biases of LSTM's gates, of GRU's r and z: to the bit */
   for (int64_t d = 0; !add && d < ways(l); d++) {
     const double *bias = o.grad + (d + 1) * params(l) / ways(l) - 2 * GATES * l->h;
