@@ -71,8 +71,8 @@ done
 # ---- memory ----
 # peak OPTIONS...: prints the most megabytes that tensors took; one worker leaves no choice of order
 peak() {
-  STARPU_NCPU=1 timeout 120 "$gpt" --data "$work/text.txt" --layers 8 --heads 2 --width 32 --context 64 \
-    --batch 16 --replicas 1 --steps 3 --memory-limit cpu=1G "$@" >"$work/out" 2>"$work/err"
+  STARPU_NCPU=1 timeout 120 "$gpt" --data "$work/text.txt" --layers 8 --heads 2 --width 32 \
+    --context 64 --batch 16 --replicas 1 --steps 3 --memory-limit cpu=1G "$@" >"$work/out" 2>"$work/err"
   sed -n 's/^Memory *at most \([0-9.]*\) of.*/\1/p' "$work/out"
 }
 whole=$(peak) less=$(peak --recompute 'h*')

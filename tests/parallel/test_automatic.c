@@ -299,15 +299,28 @@ static void memory_is_counted(void **state) {
   /* decoder: 11 x 40 + 11 parameters, their gradients, two states; 3 x 10 x 11 outputs of 5 slices
    */
   assert_true(sl__cost_bytes(&c, 2, 5) == 4.0 * (4 * 451 + 330 * 5));
-  /* lstm: 4 x 40 x (40 + 40 + 2), and 6 x 40 saved values a step */
+  /* lstm: 4 x 40 x (40 + 40 + 2), 6 x 40 saved values a step, 2 x 40 of state with a gradient */
   c.optimizer = &sgd;
-  assert_true(sl__cost_bytes(&c, 1, 2) == 4.0 * (2 * 13120 + 3 * 10 * 40 * 2 * 7));
+  assert_true(sl__cost_bytes(&c, 1, 2) ==
+              4.0 * (2 * 13120 + 3 * 10 * 40 * 2 * 7 + 3 * 2 * 40 * 2 * 2));
   /* embedding, of one token each: only the rows that 2 x 3 x 10 tokens touch have a gradient */
   struct sl_model *wide = language_model(1, 600, 40);
   c.model = wide;
   c.microbatches = 2;
   assert_true(sl__cost_bytes(&c, 0, 1) == 4.0 * (600 * 40 + 60 * 40 + 3 * 10 * 40));
   sl_model_free(wide);
+  /* attention: in chunks its keys and values stay, 2 x 2 heads x 4 for each of 10 steps */
+  struct sl_model *heads;
+  OK(sl_model_new(context, &SL_SHAPE(10), &heads));
+  OK(sl_embedding(heads, "embed",
+                  &(struct sl_embedding_options){.vocabulary = 11, .features = 24}));
+  OK(sl_attention(heads, "attention", &(struct sl_attention_options){.heads = 2}));
+  OK(sl_model_build(heads));
+  c.model = heads;
+  double whole = sl__cost_bytes(&c, 1, 1);
+  c.chunk = 5;
+  assert_true(sl__cost_bytes(&c, 1, 1) == whole + 4.0 * 3 * 10 * 16 * 2);
+  sl_model_free(heads);
   struct sl__device cpu = {.node = STARPU_MAIN_RAM};
   assert_true(sl__device_memory(&cpu) > 1e8);
   sl_model_free(m);
