@@ -18,8 +18,7 @@ bool sl__is_jpeg(const uint8_t *bytes, size_t size) {
 #include <jpeglib.h>
 #include <setjmp.h>
 
-/* libjpeg's errors do not return. A decoder stays with its picture for the next file: making one
- * takes a fiftieth of a small file's time. */
+/* libjpeg's errors do not return. A decoder stays with its picture and serves the next file. */
 struct sl__jpeg_decoder {
   struct jpeg_decompress_struct jpeg;
   struct jpeg_error_mgr errors;
