@@ -310,18 +310,17 @@ static int gradients_behind(const struct sl__plan *plan, const struct sl__step *
  * of its run: all that it needs is there long before, and so the memory of all runs would be taken
  * at once. */
 static enum sl_status wait_for_backward(struct sl__plan *plan, const struct sl__step *step, int s,
-                                        int c, int i, int last) {
+                                        int c, int i, int last, const struct sl__pass *pass) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
   int chunk = c * plan->model->count, count = 0, first = first_of_run(plan, last);
   struct sl__tensor *tensors[plan->model->count + 2];
   for (int k = 0; k < layer->input_count; k++)
     if (layer->input[k] != SL__INPUT && layer->input[k] >= first) return SL_OK;
-  struct sl__pass pass = layer_pass(plan, step, s, c, i, true);
-  tensors[count++] = pass.y;
+  tensors[count++] = pass->y;
   if (!joins_loss(plan, step, last)) tensors[count++] = slice->dy[chunk + output_of(plan, last)];
   count += gradients_behind(plan, step, slice->replica, last, tensors + count);
-  return sl__wait_for(plan->model->context, &pass.launch, count, tensors);
+  return sl__wait_for(plan->model->context, &pass->launch, count, tensors);
 }
 
 /* The forward passes of the run that ends with layer `last`, as far as their outputs were not kept.
@@ -335,7 +334,7 @@ static enum sl_status compute_again(struct sl__plan *plan, const struct sl__step
       continue;
     struct sl__pass pass = layer_pass(plan, step, s, c, i, true);
     pass.launch.priority = SL__PRIORITY_BACKWARD_DATA + plan->model->count - 1 - last;
-    SL__TRY(wait_for_backward(plan, step, s, c, i, last));
+    SL__TRY(wait_for_backward(plan, step, s, c, i, last, &pass));
     SL__TRY(plan->model->layers[i].kind->forward(&plan->model->layers[i], &pass));
   }
 out:

@@ -1,5 +1,6 @@
 /* Layers whose outputs the backward pass computes again: the bits of a training that keeps them, in
- * every grid; less memory; layers that cannot be computed twice are refused. */
+ * every grid; layers that cannot be computed twice are refused. (tests/examples/test_gpt.sh: less
+ * memory.) */
 #include <stdlib.h>
 #include <string.h>
 
