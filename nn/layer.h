@@ -187,6 +187,19 @@ bool sl__is_input_field(const struct sl_model *model, const struct sl__layer *la
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options);
 
+/* A kind and its constructor, for files that have several kinds: their options, the table and the
+ * texts of its keys; then more members. */
+#define SL__KIND_OF(kind_name, type, table, table_keys, ...)                                       \
+  const struct sl__layer_kind sl__##kind_name##_kind = {.name = #kind_name,                        \
+                                                        .keys = table_keys,                        \
+                                                        .options_size = sizeof(struct type),       \
+                                                        .fields = table,                           \
+                                                        __VA_ARGS__};                              \
+  enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
+                                const struct type *options) {                                      \
+    return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
+  }
+
 /* Takes the last layer away, which nothing may have used. */
 void sl__layer_drop(struct sl_model *model);
 

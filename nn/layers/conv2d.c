@@ -220,25 +220,11 @@ static const char row_keys[] =
     "no_bias: false\n"
     "activation: of the output: relu, tanh, sigmoid; none\n";
 
-/* A kind and its constructor. */
-#define CONVOLUTION(kind_name, table, table_keys, does)                                            \
-  const struct sl__layer_kind sl__##kind_name##_kind = {                                           \
-      .name = #kind_name,                                                                          \
-      .about = does,                                                                               \
-      .keys = table_keys,                                                                          \
-      .options_size = sizeof(struct sl_##kind_name##_options),                                     \
-      .fields = table,                                                                             \
-      .activation = activation,                                                                    \
-      .infer = infer,                                                                              \
-      .forward = forward,                                                                          \
-      .backward_begin = backward_begin,                                                            \
-      .backward_data = backward_data,                                                              \
-      .backward_weight = backward_weight,                                                          \
-      .onnx_write = onnx_write};                                                                   \
-  enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
-                                const struct sl_##kind_name##_options *options) {                  \
-    return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
-  }
+#define FUNCTIONS                                                                                  \
+  .activation = activation, .infer = infer, .forward = forward, .backward_begin = backward_begin,  \
+  .backward_data = backward_data, .backward_weight = backward_weight, .onnx_write = onnx_write
 
-CONVOLUTION(conv2d, fields, keys, "2-D convolution: [C, H, W] -> [K, H', W']")
-CONVOLUTION(conv1d, row_fields, row_keys, "1-D convolution: [C, L] -> [K, L']")
+SL__KIND_OF(conv2d, sl_conv2d_options, fields, keys,
+            .about = "2-D convolution: [C, H, W] -> [K, H', W']", FUNCTIONS)
+SL__KIND_OF(conv1d, sl_conv1d_options, row_fields, row_keys,
+            .about = "1-D convolution: [C, L] -> [K, L']", FUNCTIONS)

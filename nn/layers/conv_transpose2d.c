@@ -245,27 +245,12 @@ static const char row_keys[] =
     "no_bias: false\n"
     "activation: of the output: relu, tanh, sigmoid; none\n";
 
-/* A kind and its constructor. */
-#define TRANSPOSED(kind_name, table, table_keys, does)                                             \
-  const struct sl__layer_kind sl__##kind_name##_kind = {                                           \
-      .name = #kind_name,                                                                          \
-      .about = does,                                                                               \
-      .keys = table_keys,                                                                          \
-      .options_size = sizeof(struct sl_##kind_name##_options),                                     \
-      .fields = table,                                                                             \
-      .activation = activation,                                                                    \
-      .infer = infer,                                                                              \
-      .forward = forward,                                                                          \
-      .backward_begin = backward_begin,                                                            \
-      .backward_data = backward_data,                                                              \
-      .backward_weight = backward_weight,                                                          \
-      .onnx_write = onnx_write};                                                                   \
-  enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
-                                const struct sl_##kind_name##_options *options) {                  \
-    return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
-  }
+#define FUNCTIONS                                                                                  \
+  .activation = activation, .infer = infer, .forward = forward, .backward_begin = backward_begin,  \
+  .backward_data = backward_data, .backward_weight = backward_weight, .onnx_write = onnx_write
 
-TRANSPOSED(conv_transpose2d, fields, keys,
-           "Transposed 2-D convolution, which enlarges: [C, H, W] -> [K, H', W']")
-TRANSPOSED(conv_transpose1d, row_fields, row_keys,
-           "Transposed 1-D convolution, which enlarges: [C, L] -> [K, L']")
+SL__KIND_OF(conv_transpose2d, sl_conv_transpose2d_options, fields, keys,
+            .about = "Transposed 2-D convolution, which enlarges: [C, H, W] -> [K, H', W']",
+            FUNCTIONS)
+SL__KIND_OF(conv_transpose1d, sl_conv_transpose1d_options, row_fields, row_keys,
+            .about = "Transposed 1-D convolution, which enlarges: [C, L] -> [K, L']", FUNCTIONS)

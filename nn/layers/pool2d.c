@@ -161,18 +161,6 @@ static const char row_keys[] =
     "pad: values added at both ends; 0\n"
     "global: the window is the whole row; false\n";
 
-/* A kind and its constructor; behind the table its functions. */
-#define POOLING(kind_name, type, table, table_keys, ...)                                           \
-  const struct sl__layer_kind sl__##kind_name##_kind = {.name = #kind_name,                        \
-                                                        .keys = table_keys,                        \
-                                                        .options_size = sizeof(struct type),       \
-                                                        .fields = table,                           \
-                                                        __VA_ARGS__};                              \
-  enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
-                                const struct type *options) {                                      \
-    return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
-  }
-
 #define MAXIMA                                                                                     \
   .selects = selects, .infer = infer_max, .forward = forward_max,                                  \
   .backward_begin = backward_max_begin, .backward_data = backward_max,                             \
@@ -181,11 +169,11 @@ static const char row_keys[] =
   .infer = infer, .forward = forward_average, .backward_data = backward_average,                   \
   .onnx_write = onnx_write_average
 
-POOLING(maxpool2d, sl_pool2d_options, fields, plane_keys,
-        .about = "Maxima of windows: [C, H, W] -> [C, H', W']", MAXIMA)
-POOLING(maxpool1d, sl_pool1d_options, row_fields, row_keys,
-        .about = "Maxima of windows: [C, L] -> [C, L']", MAXIMA)
-POOLING(avgpool2d, sl_pool2d_options, fields, plane_keys,
-        .about = "Means of windows: [C, H, W] -> [C, H', W']", AVERAGES)
-POOLING(avgpool1d, sl_pool1d_options, row_fields, row_keys,
-        .about = "Means of windows: [C, L] -> [C, L']", AVERAGES)
+SL__KIND_OF(maxpool2d, sl_pool2d_options, fields, plane_keys,
+            .about = "Maxima of windows: [C, H, W] -> [C, H', W']", MAXIMA)
+SL__KIND_OF(maxpool1d, sl_pool1d_options, row_fields, row_keys,
+            .about = "Maxima of windows: [C, L] -> [C, L']", MAXIMA)
+SL__KIND_OF(avgpool2d, sl_pool2d_options, fields, plane_keys,
+            .about = "Means of windows: [C, H, W] -> [C, H', W']", AVERAGES)
+SL__KIND_OF(avgpool1d, sl_pool1d_options, row_fields, row_keys,
+            .about = "Means of windows: [C, L] -> [C, L']", AVERAGES)

@@ -89,24 +89,11 @@ static const char row_keys[] =
     "scale: from 1 to 1024; required\n"
     "linear: instead of repeated values; false\n";
 
-/* A kind and its constructor. */
-#define UPSAMPLING(kind_name, table, table_keys, does)                                             \
-  const struct sl__layer_kind sl__##kind_name##_kind = {                                           \
-      .name = #kind_name,                                                                          \
-      .about = does,                                                                               \
-      .keys = table_keys,                                                                          \
-      .options_size = sizeof(struct sl_##kind_name##_options),                                     \
-      .fields = table,                                                                             \
-      .infer = infer,                                                                              \
-      .forward = forward,                                                                          \
-      .backward_data = backward_data,                                                              \
-      .onnx_write = onnx_write};                                                                   \
-  enum sl_status sl_##kind_name(struct sl_model *model, const char *name,                          \
-                                const struct sl_##kind_name##_options *options) {                  \
-    return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
-  }
+#define FUNCTIONS                                                                                  \
+  .infer = infer, .forward = forward, .backward_data = backward_data, .onnx_write = onnx_write
 
-UPSAMPLING(upsample2d, fields, keys,
-           "Enlargement by whole factors: [C, H, W] -> [C, H scale_h, W scale_w]")
-UPSAMPLING(upsample1d, row_fields, row_keys,
-           "Enlargement by a whole factor: [C, L] -> [C, L scale]")
+SL__KIND_OF(upsample2d, sl_upsample2d_options, fields, keys,
+            .about = "Enlargement by whole factors: [C, H, W] -> [C, H scale_h, W scale_w]",
+            FUNCTIONS)
+SL__KIND_OF(upsample1d, sl_upsample1d_options, row_fields, row_keys,
+            .about = "Enlargement by a whole factor: [C, L] -> [C, L scale]", FUNCTIONS)
