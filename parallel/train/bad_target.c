@@ -10,7 +10,7 @@
 
 /* ---- the values of a batch ---- */
 
-/* What is searched, and what was found. */
+/* The values that are searched, and the bad one that was found. */
 struct search {
   const struct sl__loss *loss;
   const struct sl_dataset *set;

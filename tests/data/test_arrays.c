@@ -7,6 +7,7 @@
 #include "data/npy.h"
 #include "data/slice.h"
 #include "tests/common/array_files.h"
+#include "tests/common/slices.h"
 
 /* ---- the parser of .npy ---- */
 
@@ -235,15 +236,19 @@ static void test_numpy(void **state) {
   check_parts(path, (struct sl_reader_options){0}, 1, true);
 }
 
-/* Keras' names of a training set and a test set. */
-static void test_parts(void **state) {
-  (void)state;
+/* Keras' names of a training set and a test set: the first `count` of its four arrays. */
+static void put_keras(int count) {
   const struct member members[] = {{"x_train.npy", inputs_file(false), true},
                                    {"y_train.npy", labels_file(), true},
                                    {"x_test.npy", inputs_file(false), false},
                                    {"y_test.npy", labels_file(), false}};
+  put_bytes("keras.npz", zip_of(members, count, false));
+}
+
+static void test_parts(void **state) {
+  (void)state;
   struct sl_dataset *set;
-  put_bytes("keras.npz", zip_of(members, 4, false));
+  put_keras(4);
   for (int train = 0; train < 2; train++) {
     OK(sl_dataset_open(in_folder("keras.npz"), 1, train, &set));
     assert_int_equal(sl_dataset_info(set)->count, COUNT);
@@ -252,7 +257,7 @@ static void test_parts(void **state) {
   FAILS(sl_dataset_read(in_folder("keras.npz"), &(struct sl_reader_options){.validation = "0.5"},
                         true, &set),
         SL_BAD_ARGUMENT, "has a test set of its own");
-  put_bytes("keras.npz", zip_of(members, 2, false));
+  put_keras(2);
   FAILS(sl_dataset_open(in_folder("keras.npz"), 1, true, &set), SL_BAD_FILE, "no array \"x_test\"");
 }
 
@@ -508,22 +513,9 @@ static void test_slice_texts(void **state) {
     FAILS(parse_slice(bad[i].name, &slice), SL_BAD_ARGUMENT, bad[i].message);
 }
 
-/* Inputs x [6, 2, 2] with 10 i + place, of which slices are samples from `first`, each `step`. */
 static void check_slice(const char *path, const char *inputs, int64_t first, int64_t step,
                         const struct sl_shape *shape, const int *places) {
-  struct sl_dataset *set;
-  float x[4], none;
-  OK(sl_dataset_read(path, &(struct sl_reader_options){.inputs = inputs, .inputs_only = true}, true,
-                     &set));
-  const struct sl_dataset_info *info = sl_dataset_info(set);
-  assert_true(sl_shape_equal(&info->sample, shape));
-  assert_int_equal(info->count, (COUNT - first + step - 1) / step);
-  for (int64_t i = 0; i < info->count; i++) {
-    OK(sl_dataset_get_targets(set, i, x, &none));
-    for (int64_t k = 0; k < sl_shape_count(shape); k++)
-      assert_true(x[k] == (float)(10 * (first + i * step) + places[k]));
-  }
-  sl_dataset_free(set);
+  check_slice_of(path, inputs, COUNT, 10, first, step, shape, places);
 }
 
 /* Of files that are mapped and members that are unpacked, in both orders of axes. */
@@ -615,12 +607,8 @@ static void test_slice_fields(void **state) {
 /* Keras' names have their endings before the slice. */
 static void test_slice_parts(void **state) {
   (void)state;
-  const struct member members[] = {{"x_train.npy", inputs_file(false), true},
-                                   {"y_train.npy", labels_file(), true},
-                                   {"x_test.npy", inputs_file(false), false},
-                                   {"y_test.npy", labels_file(), false}};
   struct sl_dataset *set;
-  put_bytes("keras.npz", zip_of(members, 4, false));
+  put_keras(4);
   for (int train = 0; train < 2; train++) {
     OK(sl_dataset_read(in_folder("keras.npz"),
                        &(struct sl_reader_options){.inputs = "x[:4,0],x[0:4,1]", .target = "y[:4]"},

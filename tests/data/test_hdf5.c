@@ -2,6 +2,7 @@
  * numbers; several reading threads; datasets that do not fit; damaged files. */
 #include "data/dataset.h"
 #include "tests/common/files.h"
+#include "tests/common/slices.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -193,22 +194,9 @@ static void test_names_cut(void **state) {
   assert_int_equal(refused, tries);
 }
 
-/* Inputs x with 100 i + place, of which slices are samples from `first`, each `step`. */
 static void check_slice(const char *inputs, int64_t first, int64_t step,
                         const struct sl_shape *shape, const int *places) {
-  struct sl_reader_options options = {.inputs = inputs, .inputs_only = true};
-  struct sl_dataset *set;
-  float x[EACH], none;
-  OK(sl_dataset_read(in_folder("set.h5"), &options, true, &set));
-  const struct sl_dataset_info *info = sl_dataset_info(set);
-  assert_true(sl_shape_equal(&info->sample, shape));
-  assert_int_equal(info->count, (COUNT - first + step - 1) / step);
-  for (int64_t i = 0; i < info->count; i++) {
-    OK(sl_dataset_get_targets(set, i, x, &none));
-    for (int64_t k = 0; k < sl_shape_count(shape); k++)
-      assert_true(x[k] == (float)(100 * (first + i * step) + places[k]));
-  }
-  sl_dataset_free(set);
+  check_slice_of(in_folder("set.h5"), inputs, COUNT, 100, first, step, shape, places);
 }
 
 static void test_slices(void **state) {
