@@ -18,13 +18,6 @@ enum {
 };
 #define SL__SKINNY_GEMM_EACH(use) use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7)
 
-/* Loaded once, not by each instruction that multiplies with it. */
-#ifdef SL__WIDTHS
-#define IN_REGISTER(v) __asm__("" : "+v"(v))
-#else
-#define IN_REGISTER(v) (void)(v)
-#endif
-
 #define SL__TILE_FILE "codelets/kernels/skinny_gemm_tile.h"
 #include "codelets/kernels/simd_variants.h"
 

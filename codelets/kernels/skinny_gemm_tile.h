@@ -50,16 +50,37 @@ static SL__JOIN(SL__TARGET_, LANES)
   VEC sum##r##v = {0};                                                                             \
   if (r < rows && v < vectors && start == SL__SKINNY_GEMM_CONTINUE)                                \
     sum##r##v = *(const LOOSE *)(to + r * pitch + v * LANES);
+#define ROW(r)                                                                                     \
+  VEC x##r = {0};                                                                                  \
+  if (r < rows) x##r = x[r * x_pitch + k] - (VEC){0};                                              \
+  if (r < rows && rows < vectors) SL__IN_REGISTER(x##r);
 #define READ(v)                                                                                    \
   VEC w##v = {0};                                                                                  \
   if (v < vectors) w##v = *(const LOOSE *)(panel + (k * vectors + v) * LANES);                     \
-  if (v < vectors && rows > 1) IN_REGISTER(w##v);
+  if (v < vectors && rows > 1) SL__IN_REGISTER(w##v);
 #define MULTIPLY(r, v)                                                                             \
-  if (r < rows && v < vectors) sum##r##v += x[r * x_pitch + k] * w##v;
+  if (r < rows && v < vectors) sum##r##v += x##r * w##v;
 #define ADD_OLD(r, v)                                                                              \
   if (r < rows && v < vectors) sum##r##v += *(const LOOSE *)(to + r * pitch + v * LANES);
 #define WRITE(r, v)                                                                                \
   if (r < rows && v < vectors) *(LOOSE *)(to + r * pitch + v * LANES) = sum##r##v;
+
+/* A product more for each sum. The factors of the shorter side stay in registers, the others come
+ * one at a time: 3 x 4 sums and all of their factors would need one register more than AVX2 has. */
+#define ROW_LAST(r) ROW(r) SL__TILE_ROW(MULTIPLY, r)
+#define COLUMN_LAST(v)                                                                             \
+  READ(v)                                                                                          \
+  MULTIPLY(0, v)                                                                                   \
+  MULTIPLY(1, v)                                                                                   \
+  MULTIPLY(2, v) MULTIPLY(3, v) MULTIPLY(4, v) MULTIPLY(5, v) MULTIPLY(6, v) MULTIPLY(7, v)
+#define MULTIPLY_ALL                                                                               \
+  if (rows < vectors) {                                                                            \
+    SL__TILE_EACH_ROW(ROW)                                                                         \
+    SL__TILE_EACH_COLUMN(COLUMN_LAST)                                                              \
+  } else {                                                                                         \
+    SL__TILE_EACH_COLUMN(READ)                                                                     \
+    SL__TILE_EACH_ROW(ROW_LAST)                                                                    \
+  }
 
 /* to[r] (+)= x[r] panel, each sum one chain over k; rows and vectors are constants in each call. */
 SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
@@ -69,8 +90,7 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const 
   SL__TILE_ALL(BEGIN)
   for (int64_t k = 0; k < count; k++) {
     __builtin_prefetch(ahead + k * step, 0, 2);
-    SL__TILE_EACH_COLUMN(READ)
-    SL__TILE_ALL(MULTIPLY)
+    MULTIPLY_ALL
   }
   if (start == SL__SKINNY_GEMM_ADD) {
     SL__TILE_ALL(ADD_OLD)
@@ -155,8 +175,12 @@ static SL__JOIN(SL__TARGET_, LANES)
 #undef NAMED
 #undef WRITE
 #undef ADD_OLD
+#undef MULTIPLY_ALL
+#undef COLUMN_LAST
+#undef ROW_LAST
 #undef MULTIPLY
 #undef READ
+#undef ROW
 #undef BEGIN
 #undef EXCHANGE
 #undef HIGH
