@@ -94,7 +94,7 @@ static enum sl_status use_part(struct parser *p, int axis, const struct part *pa
   int64_t first = part->given[0] ? from_start(part->number[0], length) : 0;
   int64_t end = part->given[1] ? from_start(part->number[1], length) : length;
   if (!part->colons) {
-    end = first + 1;
+    end = first < length ? first + 1 : length; /* any number may be written */
     slice->drops[axis] = true;
     if (axis == 0)
       return bad_part(p, part, axis, "the first axis counts samples; take a range of it, as 0:100");

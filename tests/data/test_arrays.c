@@ -494,6 +494,7 @@ static void test_slice_texts(void **state) {
       {"x[:,3:]", "'3:' for axis 1: reaches beyond the axis"},
       {"x[:,0:-4]", "'0:-4' for axis 1: reaches beyond the axis"},
       {"x[:,-9223372036854775807]", "for axis 1: reaches beyond the axis"},
+      {"x[:,9223372036854775807]", "for axis 1: reaches beyond the axis"},
       {"x[:,2:1]", "'2:1' for axis 1: takes nothing"},
       {"x[:,:, 0:0 ]", "'0:0' for axis 2: takes nothing"},
       {"x[:,::0]", "'::0' for axis 1: a step is at least 1"},
