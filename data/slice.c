@@ -93,15 +93,13 @@ static enum sl_status use_part(struct parser *p, int axis, const struct part *pa
   int64_t length = slice->dim[axis], step = part->given[2] ? part->number[2] : 1;
   int64_t first = part->given[0] ? from_start(part->number[0], length) : 0;
   int64_t end = part->given[1] ? from_start(part->number[1], length) : length;
-  if (!part->colons) {
-    end = first < length ? first + 1 : length; /* any number may be written */
-    slice->drops[axis] = true;
-    if (axis == 0)
-      return bad_part(p, part, axis, "the first axis counts samples; take a range of it, as 0:100");
-  }
+  if (!part->colons && axis == 0)
+    return bad_part(p, part, axis, "the first axis counts samples; take a range of it, as 0:100");
   if (step < 1) return bad_part(p, part, axis, "a step is at least 1");
   if (first < 0 || first >= length || end < 0 || end > length)
     return bad_part(p, part, axis, "reaches beyond the axis");
+  slice->drops[axis] = !part->colons;
+  if (slice->drops[axis]) end = first + 1;
   if (end <= first) return bad_part(p, part, axis, "takes nothing");
   slice->first[axis] = first;
   slice->step[axis] = step;
