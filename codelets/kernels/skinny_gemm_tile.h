@@ -68,11 +68,7 @@ static SL__JOIN(SL__TARGET_, LANES)
 /* A product more for each sum. The factors of the shorter side stay in registers, the others come
  * one at a time: 3 x 4 sums and all of their factors would need one register more than AVX2 has. */
 #define ROW_LAST(r) ROW(r) SL__TILE_ROW(MULTIPLY, r)
-#define COLUMN_LAST(v)                                                                             \
-  READ(v)                                                                                          \
-  MULTIPLY(0, v)                                                                                   \
-  MULTIPLY(1, v)                                                                                   \
-  MULTIPLY(2, v) MULTIPLY(3, v) MULTIPLY(4, v) MULTIPLY(5, v) MULTIPLY(6, v) MULTIPLY(7, v)
+#define COLUMN_LAST(v) READ(v) SL__TILE_COLUMN(MULTIPLY, v)
 #define MULTIPLY_ALL                                                                               \
   if (rows < vectors) {                                                                            \
     SL__TILE_EACH_ROW(ROW)                                                                         \

@@ -48,6 +48,8 @@ enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* maximum */
 /* use(row, column) of all sums, use(column), use(row): comparisons with constants drop those beyond
  * a tile's size. */
 #define SL__TILE_ROW(use, k) use(k, 0) use(k, 1) use(k, 2) use(k, 3) use(k, 4)
+#define SL__TILE_COLUMN(use, v)                                                                    \
+  use(0, v) use(1, v) use(2, v) use(3, v) use(4, v) use(5, v) use(6, v) use(7, v)
 #define SL__TILE_ALL(use)                                                                          \
   SL__TILE_ROW(use, 0)                                                                             \
   SL__TILE_ROW(use, 1)                                                                             \
