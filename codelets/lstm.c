@@ -9,6 +9,7 @@
 #include "codelets/codelets.h"
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/gemm.h"
+#include "codelets/kernels/tiles.h"
 #include "core/base/error.h"
 
 /* The parts of a direction's parameters, and row pitches. */
@@ -65,35 +66,27 @@ SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const str
   }
 }
 
-static void forward(const struct sl__recurrent_args *a, int direction, const float *x,
-                    const float *param, float *state, float *y, float *saved, float *w_hh_t) {
-  struct lstm_parts p = parts_of(a, param, direction);
-  int64_t hidden = a->hidden, row = a->steps * p.width;
-  saved += direction * 6 * hidden;
-  state += direction * 2 * hidden;
-  sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
-           p.w_ih, a->in, 0, saved, p.width);
-  sl__transpose(p.w_hh, p.gates, hidden, w_hh_t);
-  for (int64_t k = 0; k < a->steps; k++) {
-    int64_t t = sl__recurrent_step(a, direction, k);
-    sl__gemm(product(a), false, false, a->rows, p.gates, hidden, 1, state, p.states, w_hh_t,
-             p.gates, 1, saved + t * p.width, row);
-    step_forward(a, &p, k, state, y, saved);
-  }
-}
-
 /* ---- few rows: in units of hidden values, which cores divide among themselves ---- */
 
 /* Measured: for more rows, or more input rows together, a library's product is faster on one core
  * than ours; a single step does not repay packing the state's weights. */
 enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT };
 
+/* With AVX2, if weights exceed a core's caches: for up to this number of rows, and from this number
+ * of hidden values on, our product of weights packed in units takes 0.6 to 0.9 times a library's
+ * time (two cores at a time). */
+enum { PACKED_ROWS = 12, PACKED_HIDDEN = 512 };
+
+static bool packs_units(const struct sl__recurrent_args *a) {
+  return sl__lanes(0) == 8 && a->rows <= PACKED_ROWS && a->hidden >= PACKED_HIDDEN;
+}
+
 static bool is_few(const struct sl__recurrent_args *a) {
   return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS && a->steps <= FEW_INPUTS / a->rows;
 }
 
 /* The data of a call in one direction. */
-struct few {
+struct run {
   const struct sl__recurrent_args *a;
   struct lstm_parts p;
   const float *x;
@@ -144,26 +137,25 @@ static void make_form(const void *args, const void *from, void *to) {
 
 /* The input's products of all steps, for a unit's gates; h before the first step goes to the place
  * where steps read it. */
-static void few_begin(const struct few *f, struct sl__work_range range) {
-  const struct sl__recurrent_args *a = f->a;
-  int64_t hidden = a->hidden, width = f->p.width, first = range.first * UNIT;
-  float *before = f->saved + sl__recurrent_step(a, f->p.direction, 0) * width + 5 * hidden;
+static void few_begin(const struct run *run, struct sl__work_range range) {
+  const struct sl__recurrent_args *a = run->a;
+  int64_t hidden = a->hidden, width = run->p.width, first = range.first * UNIT;
+  float *before = run->saved + sl__recurrent_step(a, run->p.direction, 0) * width + 5 * hidden;
   if (range.first >= range.end) return;
-  sl__skinny_gemm_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, !f->own,
-                          NULL, f->saved, width, range.first, range.end, 0);
-  for (int64_t unit = range.first; unit < range.end && f->own; unit++)
-    pack_unit(a, f->p.w_hh, unit, f->own);
+  sl__skinny_gemm_product((int64_t)a->rows * a->steps, run->p.gates, a->in, run->x, run->p.w_ih,
+                          !run->own, NULL, run->saved, width, range.first, range.end, 0);
+  for (int64_t unit = range.first; unit < range.end && run->own; unit++)
+    pack_unit(a, run->p.w_hh, unit, run->own);
   for (int64_t n = 0; n < a->rows; n++)
-    memcpy(before + n * a->steps * width + first, f->state + n * f->p.states + first,
-           (size_t)(units_end(a, range.end - 1) - first) * sizeof *f->saved);
+    memcpy(before + n * a->steps * width + first, run->state + n * run->p.states + first,
+           (size_t)(units_end(a, range.end - 1) - first) * sizeof *run->saved);
 }
 
-/* The state's products of a unit's gates, for every row. */
-SL__SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit,
-                                   const float *sums) {
-  int64_t hidden = f->a->hidden, first = unit * UNIT, count = units_end(f->a, unit) - first;
-  for (int64_t n = 0; n < f->a->rows; n++, sums += SL__SKINNY_GEMM_COLUMNS) {
-    float *row = f->saved + (n * f->a->steps + t) * f->p.width + first;
+/* Adds a unit's sums to its gates, for every row. */
+SL__SIMD static void add_gates(const struct run *run, int64_t t, int64_t unit, const float *sums) {
+  int64_t hidden = run->a->hidden, first = unit * UNIT, count = units_end(run->a, unit) - first;
+  for (int64_t n = 0; n < run->a->rows; n++, sums += SL__SKINNY_GEMM_COLUMNS) {
+    float *row = run->saved + (n * run->a->steps + t) * run->p.width + first;
     for (int64_t g = 0; g < 4; g++)
       for (int64_t j = 0; j < count; j++) row[g * hidden + j] += sums[g * UNIT + j];
   }
@@ -171,61 +163,69 @@ SL__SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit,
 
 /* A unit's step of a row. count is a constant for all units except the last, so a value is computed
  * in the same way on any core. */
-SL__INLINE void few_unit(const struct few *f, int64_t n, int64_t k, int64_t first, int64_t count) {
-  int64_t hidden = f->a->hidden, steps = f->a->steps;
-  int64_t t = sl__recurrent_step(f->a, f->p.direction, k);
-  int64_t next = sl__recurrent_step(f->a, f->p.direction, k + 1) - t;
-  float *restrict row = f->saved + (n * steps + t) * f->p.width;
-  float *restrict state = f->state + n * f->p.states;
-  float *restrict h = k + 1 < steps ? row + next * f->p.width + 5 * hidden : state;
+SL__INLINE void few_unit(const struct run *run, int64_t n, int64_t k, int64_t first,
+                         int64_t count) {
+  int64_t hidden = run->a->hidden, steps = run->a->steps;
+  int64_t t = sl__recurrent_step(run->a, run->p.direction, k);
+  int64_t next = sl__recurrent_step(run->a, run->p.direction, k + 1) - t;
+  float *restrict row = run->saved + (n * steps + t) * run->p.width;
+  float *restrict state = run->state + n * run->p.states;
+  float *restrict h = k + 1 < steps ? row + next * run->p.width + 5 * hidden : state;
 #pragma GCC ivdep
   for (int64_t j = 0; j < count; j++)
-    sl__lstm_forward_unit(first + j, hidden, row, f->p.b_ih, f->p.b_hh, h, state + hidden);
-  if (sl__has_output(f->a, k))
-    memcpy(f->y + sl__recurrent_output(f->a, f->p.direction, n, k) + first, h + first,
+    sl__lstm_forward_unit(first + j, hidden, row, run->p.b_ih, run->p.b_hh, h, state + hidden);
+  if (sl__has_output(run->a, k))
+    memcpy(run->y + sl__recurrent_output(run->a, run->p.direction, n, k) + first, h + first,
            (size_t)count * sizeof *h);
 }
 
-SL__SIMD static void few_cells(const struct few *f, int64_t k, struct sl__work_range range) {
-  int64_t whole = f->a->hidden / UNIT, rest = f->a->hidden % UNIT;
-  for (int64_t n = 0; n < f->a->rows; n++) {
+SL__SIMD static void few_cells(const struct run *run, int64_t k, struct sl__work_range range) {
+  int64_t whole = run->a->hidden / UNIT, rest = run->a->hidden % UNIT;
+  for (int64_t n = 0; n < run->a->rows; n++) {
     for (int64_t unit = range.first; unit < range.end && unit < whole; unit++)
-      few_unit(f, n, k, unit * UNIT, UNIT);
-    if (range.first < range.end && range.end > whole) few_unit(f, n, k, whole * UNIT, rest);
+      few_unit(run, n, k, unit * UNIT, UNIT);
+    if (range.first < range.end && range.end > whole) few_unit(run, n, k, whole * UNIT, rest);
   }
 }
 
-static void few_step(const struct few *f, int64_t k, struct sl__work_range range) {
-  int64_t hidden = f->a->hidden, width = f->p.width;
-  int64_t t = sl__recurrent_step(f->a, f->p.direction, k);
+/* Adds the products of h, rows `pitch` apart, to the units' gates of a step. */
+static void add_products(const struct run *run, int64_t t, const float *h, int64_t pitch,
+                         struct sl__work_range range) {
+  int64_t hidden = run->a->hidden;
   for (int64_t unit = range.first; unit < range.end; unit++) {
-    float sums[FEW_ROWS * SL__SKINNY_GEMM_COLUMNS] = {0};
-    sl__skinny_gemm_add(f->a->rows, f->saved + t * width + 5 * hidden, f->a->steps * width, hidden,
-                        f->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden,
-                        SL__SKINNY_GEMM_COLUMNS, sums, SL__SKINNY_GEMM_CONTINUE, 0);
-    few_add_gates(f, t, unit, sums);
+    float sums[PACKED_ROWS * SL__SKINNY_GEMM_COLUMNS];
+    sl__skinny_gemm_add(run->a->rows, h, pitch, hidden,
+                        run->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden,
+                        SL__SKINNY_GEMM_COLUMNS, sums, SL__SKINNY_GEMM_WRITE, 0);
+    add_gates(run, t, unit, sums);
   }
-  few_cells(f, k, range);
 }
 
-static struct few few_of(const void *cl_arg, void *buffers[], int direction) {
+static void few_step(const struct run *run, int64_t k, struct sl__work_range range) {
+  int64_t t = sl__recurrent_step(run->a, run->p.direction, k);
+  add_products(run, t, run->saved + t * run->p.width + 5 * (int64_t)run->a->hidden,
+               run->a->steps * run->p.width, range);
+  few_cells(run, k, range);
+}
+
+static struct run few_of(const void *cl_arg, void *buffers[], int direction) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
   const float *param = sl__buffer(buffers, 1);
-  struct few f = {a, parts_of(a, param, direction), sl__buffer(buffers, 0)};
-  f.state = (float *)sl__buffer(buffers, 2) + direction * 2 * a->hidden;
-  f.y = sl__buffer(buffers, 3);
-  f.saved = (float *)sl__buffer(buffers, 4) + direction * 6 * a->hidden;
+  struct run run = {a, parts_of(a, param, direction), sl__buffer(buffers, 0)};
+  run.state = (float *)sl__buffer(buffers, 2) + direction * 2 * a->hidden;
+  run.y = sl__buffer(buffers, 3);
+  run.saved = (float *)sl__buffer(buffers, 4) + direction * 6 * a->hidden;
   if (sl__is_prepacked(cl_arg)) {
-    f.p.w_ih = param + direction * formed_size(a);
-    f.packed = f.p.w_ih + packed_at(a);
-    f.p.b_ih = f.p.w_ih + biases_at(a);
-    f.p.b_hh = f.p.b_ih + f.p.gates;
+    run.p.w_ih = param + direction * formed_size(a);
+    run.packed = run.p.w_ih + packed_at(a);
+    run.p.b_ih = run.p.w_ih + biases_at(a);
+    run.p.b_hh = run.p.b_ih + run.p.gates;
   } else {
-    f.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
-    f.own += direction * sl__recurrent_units(a) * SL__SKINNY_GEMM_COLUMNS * a->hidden;
-    f.packed = f.own;
+    run.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
+    run.own += direction * sl__recurrent_units(a) * SL__SKINNY_GEMM_COLUMNS * a->hidden;
+    run.packed = run.own;
   }
-  return f;
+  return run;
 }
 
 /* The part of a range that is a direction's: units are those of the first, then of the second. */
@@ -243,12 +243,44 @@ static void few_forward(const void *cl_arg, void *buffers[]) {
   struct sl__work_range all = sl__work_range(cl_arg, sl__directions(a) * units);
   int phase = sl__phase(cl_arg);
   for (int d = 0; d < sl__directions(a); d++) {
-    struct few f = few_of(cl_arg, buffers, d);
+    struct run run = few_of(cl_arg, buffers, d);
     struct sl__work_range range = direction_part(all, units, d);
-    if (phase <= 0) few_begin(&f, range);
-    if (phase > 0) few_step(&f, phase - 1, range);
-    for (int k = 0; phase < 0 && k < a->steps; k++) few_step(&f, k, range);
+    if (phase <= 0) few_begin(&run, range);
+    if (phase > 0) few_step(&run, phase - 1, range);
+    for (int k = 0; phase < 0 && k < a->steps; k++) few_step(&run, k, range);
   }
+}
+
+/* ---- any number of rows ---- */
+
+static void forward_step(const struct run *run, int64_t k, const float *w_hh_t) {
+  const struct sl__recurrent_args *a = run->a;
+  int64_t hidden = a->hidden, width = run->p.width, t = sl__recurrent_step(a, run->p.direction, k);
+  if (run->packed)
+    add_products(run, t, run->state, run->p.states,
+                 (struct sl__work_range){0, sl__recurrent_units(a)});
+  else
+    sl__gemm(product(a), false, false, a->rows, run->p.gates, hidden, 1, run->state, run->p.states,
+             w_hh_t, run->p.gates, 1, run->saved + t * width, a->steps * width);
+  step_forward(a, &run->p, k, run->state, run->y, run->saved);
+}
+
+/* scratch: for the state's weights, transposed or packed in units. */
+static void forward(const struct sl__recurrent_args *a, int direction, const float *x,
+                    const float *param, float *state, float *y, float *saved, float *scratch) {
+  int64_t hidden = a->hidden;
+  struct run run = {.a = a,
+                    .p = parts_of(a, param, direction),
+                    .state = state + direction * 2 * hidden,
+                    .y = y,
+                    .saved = saved + direction * 6 * hidden,
+                    .packed = packs_units(a) ? scratch : NULL};
+  sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, run.p.gates, a->in, 1, x, a->in,
+           run.p.w_ih, a->in, 0, run.saved, run.p.width);
+  for (int64_t unit = 0; run.packed && unit < sl__recurrent_units(a); unit++)
+    pack_unit(a, run.p.w_hh, unit, scratch);
+  if (!run.packed) sl__transpose(run.p.w_hh, run.p.gates, hidden, scratch);
+  for (int64_t k = 0; k < a->steps; k++) forward_step(&run, k, scratch);
 }
 
 static void backward_gates(const struct sl__recurrent_args *a, int direction, const float *param,

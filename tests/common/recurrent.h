@@ -99,9 +99,12 @@ static struct tensors make(const struct cell *l) {
                           tensor(y_shape(l), NULL), tensor(saved_shape(l), NULL)};
 }
 
+/* Weights that exceed a core's caches, for forward passes alone: their gradients are too many. */
+static const struct cell wide = {6, 2, 3, 520, 0, 0, 0, 0};
+
 static void check_forward(void) {
-  for (size_t s = 0; s < SHAPES; s++) {
-    struct cell l = shapes[s];
+  for (size_t s = 0; s <= SHAPES; s++) {
+    struct cell l = s < SHAPES ? shapes[s] : wide;
     l.x = random_values(l.n * l.t * l.i, 1);
     l.param = random_values(params(&l), 2);
     l.state = random_values(states(&l), 3);
