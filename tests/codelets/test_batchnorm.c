@@ -22,8 +22,10 @@ static void statistics(const struct norm *v, int64_t c, double *mean, double *va
     for (int64_t p = 0; p < v->plane; p++)
       *mean += v->x[at(v, n, c, p)] / (double)(v->n * v->plane);
   for (int64_t n = 0; n < v->n; n++)
-    for (int64_t p = 0; p < v->plane; p++)
-      *variance += pow(v->x[at(v, n, c, p)] - *mean, 2) / (double)(v->n * v->plane);
+    for (int64_t p = 0; p < v->plane; p++) {
+      double difference = v->x[at(v, n, c, p)] - *mean;
+      *variance += difference * difference / (double)(v->n * v->plane);
+    }
 }
 
 static void normalise(const struct norm *v, const double *running, double *y) {

@@ -162,7 +162,7 @@ fi
 # ---- a long TMPDIR ----
 long=$work/a-folder-with-a-name-of-more-than-forty-characters/and-another-one-in-it
 mkdir -p "$long"
-TMPDIR=$long timeout 100 "$tuner" --limit 5 --trial-seconds 0.2 -- "$mlp" $short >out 2>err
+TMPDIR=$long timeout 100 "$tuner" --seconds 5 --trial-seconds 0.2 -- "$mlp" $short >out 2>err
 verdict $? "starling-tune in a long TMPDIR"
 
 echo "1..$n"

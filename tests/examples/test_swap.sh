@@ -45,7 +45,7 @@ in_less() {
 }
 wide=256,512,512,512,512,512,512,512,512,512,512,512,512,512,512,512,512,512
 mlp="$trainers/mlp --data digits --hidden $wide --optimizer adam --batch 256 --steps 3"
-lm="$trainers/lstm_lm --data grammar --hidden 200 --embed 200 --layers 11 --bptt 24 --batch 16"
+lm="$trainers/lstm_lm --data grammar --hidden 150 --embed 150 --layers 11 --bptt 24 --batch 16"
 lm="$lm --steps 3 --optimizer adam"
 in_less "mlp, 1 replica" $mlp --replicas 1
 in_less "mlp, 2 replicas" $mlp --replicas 2 --kvstore device

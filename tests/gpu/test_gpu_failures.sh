@@ -3,7 +3,7 @@
 # library that cannot be loaded or is of another version, a kernel that fails at once or long after
 # its launch. Each ends with one clear line as the last one, exit code 1, and whole checkpoints.
 set -u
-lenet=${LENET:-examples/lenet} predict=${PREDICT:-tools/starling-predict}
+lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} predict=${PREDICT:-tools/starling-predict}
 not_seen="no GPU was made to fail"
 . "${SL_SRCDIR:-.}/tests/common/standin.sh"
 # black images: they need no drawing, and an evaluation is short
@@ -66,12 +66,13 @@ if fails "a later kernel of a training fails, which is reported late" "$lines" \
 fi
 
 # ---- a kernel that CUDA does not record ----
-# a slot of the loader records when it comes for the second time
-rm -rf "$work/c"
-train --steps 40 --eager --save "$work/eager.safetensors"
-rm -rf "$work/c"
-if SL_STANDIN_REFUSE=3 SL_STANDIN_COUNT=$work/count train --steps 40 \
-  --save "$work/refused.safetensors" &&
+# a slot of the loader records when it comes for the second time: many steps of a small network
+small() {
+  timeout -k 5 200 "$mlp" --quiet --data "$work/data" --hidden 8 --batch 16 --steps 40 \
+    --devices cuda:0 "$@" >"$work/out" 2>"$work/err"
+}
+small --eager --save "$work/eager.safetensors"
+if SL_STANDIN_REFUSE=3 SL_STANDIN_COUNT=$work/count small --save "$work/refused.safetensors" &&
   cmp -s "$work/eager.safetensors" "$work/refused.safetensors" &&
   [ "$(grep -c 'is no CUDA graph' "$work/err")" = 1 ] && grep -qx 'graphs 0' "$work/count"; then
   ok "a step that is not recorded: $(grep 'is no CUDA graph' "$work/err")"
