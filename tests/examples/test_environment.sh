@@ -5,6 +5,7 @@
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 mlp=$(realpath "${MLP:-examples/mlp}")
+lm=$(realpath "${LSTM_LM:-examples/lstm_lm}")
 tuner=$(realpath "${TUNE:-tools/starling-tune}")
 sanitized=$(grep -c '^#define SL_SANITIZE 1' config.h)
 work=$(mktemp -d) || exit 1
@@ -120,6 +121,21 @@ least_room() {
     kilobytes=$((kilobytes + 120000))
   done
 }
+# A text of 100 million tokens where there is room for a short one only.
+long_text() {
+  model="--data grammar --words 50 --hidden 8 --embed 8 --layers 1"
+  "$lm" $model --steps 1 --quiet --save lm.safetensors >out 2>err || return
+  kilobytes=200000
+  until (ulimit -v $kilobytes && timeout 60 "$lm" $model --load lm.safetensors --sample 1) \
+    >out 2>err; do
+    kilobytes=$((kilobytes + 100000))
+    [ $kilobytes -lt 8000000 ] || { skip "--sample 100000000" "no room found"; return; }
+  done
+  (ulimit -v $kilobytes && timeout 60 "$lm" $model --load lm.safetensors --sample 100000000) \
+    >out 2>err; got=$?
+  check "--sample 100000000 in $kilobytes KiB: exit code $got" test $got = 1
+  told "no memory"
+}
 small_limits() {
   for kilobytes in 100000 400000; do
     (ulimit -v $kilobytes && timeout 60 "$mlp" $short) >out 2>err; got=$?
@@ -155,6 +171,7 @@ small_stack() {
 }
 if [ "$sanitized" = 0 ]; then
   small_limits
+  long_text
 else
   skip "small limits" "a sanitizer's memory exceeds them"
 fi

@@ -28,11 +28,17 @@ void session_print_failure(struct session *session) {
   failure_report_write(&session->failure_report, session->message);
 }
 
+/* The library has no message of an allocation that the trainer made itself. */
+static const char *reason(enum sl_status status) {
+  if (*sl_error()) return sl_error();
+  return status == SL_NO_MEMORY ? "no memory; other options may need less" : sl_status_name(status);
+}
+
 int session_fail_library(struct session *session, enum sl_status status) {
   session->common |= status == SL_NOT_FINITE && !ranks_are_async(&session->cli);
   return session_fail(session, status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s%s%s%s",
                       session->option ? "--" : "", session->option ? session->option : "",
-                      session->option ? ": " : "", sl_error());
+                      session->option ? ": " : "", reason(status));
 }
 
 int session_fail_file(struct session *session, const char *path, int error) {
