@@ -66,7 +66,7 @@ SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const str
   }
 }
 
-/* ---- few rows: in units of hidden values, which cores divide among themselves ---- */
+/* ---- in units of hidden values, which cores divide among themselves if rows are few ---- */
 
 /* Measured: for more rows, or more input rows together, a library's product is faster on one core
  * than ours; a single step does not repay packing the state's weights. */
@@ -77,7 +77,7 @@ enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT 
  * time (two cores at a time). */
 enum { PACKED_ROWS = 12, PACKED_HIDDEN = 512 };
 
-static bool packs_units(const struct sl__recurrent_args *a) {
+static bool packing_pays(const struct sl__recurrent_args *a) {
   return sl__lanes(0) == 8 && a->rows <= PACKED_ROWS && a->hidden >= PACKED_HIDDEN;
 }
 
@@ -111,6 +111,15 @@ static void pack_unit(const struct sl__recurrent_args *a, const float *w_hh, int
   sl__skinny_gemm_pack(column, hidden, packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden, 0);
 }
 
+static void pack_units(const struct sl__recurrent_args *a, const float *w_hh,
+                       struct sl__work_range range, float *packed) {
+  for (int64_t unit = range.first; unit < range.end; unit++) pack_unit(a, w_hh, unit, packed);
+}
+
+static struct sl__work_range all_units(const struct sl__recurrent_args *a) {
+  return (struct sl__work_range){0, sl__recurrent_units(a)};
+}
+
 /* The input's weights transposed, the state's packed in units, the biases. */
 static int64_t packed_at(const struct sl__recurrent_args *a) {
   return sl__skinny_gemm_transposed_size(4 * (int64_t)a->hidden, a->in);
@@ -129,8 +138,7 @@ static void make_form(const void *args, const void *from, void *to) {
   for (int d = 0; d < sl__directions(a); d++, form += formed_size(a)) {
     struct lstm_parts p = parts_of(a, from, d);
     sl__skinny_gemm_transpose(p.gates, a->in, p.w_ih, form, 0);
-    for (int64_t unit = 0; unit < sl__recurrent_units(a); unit++)
-      pack_unit(a, p.w_hh, unit, form + packed_at(a));
+    pack_units(a, p.w_hh, all_units(a), form + packed_at(a));
     memcpy(form + biases_at(a), p.b_ih, 2 * (size_t)p.gates * sizeof *form);
   }
 }
@@ -144,8 +152,7 @@ static void few_begin(const struct run *run, struct sl__work_range range) {
   if (range.first >= range.end) return;
   sl__skinny_gemm_product((int64_t)a->rows * a->steps, run->p.gates, a->in, run->x, run->p.w_ih,
                           !run->own, NULL, run->saved, width, range.first, range.end, 0);
-  for (int64_t unit = range.first; unit < range.end && run->own; unit++)
-    pack_unit(a, run->p.w_hh, unit, run->own);
+  if (run->own) pack_units(a, run->p.w_hh, range, run->own);
   for (int64_t n = 0; n < a->rows; n++)
     memcpy(before + n * a->steps * width + first, run->state + n * run->p.states + first,
            (size_t)(units_end(a, range.end - 1) - first) * sizeof *run->saved);
@@ -257,8 +264,7 @@ static void forward_step(const struct run *run, int64_t k, const float *w_hh_t) 
   const struct sl__recurrent_args *a = run->a;
   int64_t hidden = a->hidden, width = run->p.width, t = sl__recurrent_step(a, run->p.direction, k);
   if (run->packed)
-    add_products(run, t, run->state, run->p.states,
-                 (struct sl__work_range){0, sl__recurrent_units(a)});
+    add_products(run, t, run->state, run->p.states, all_units(a));
   else
     sl__gemm(product(a), false, false, a->rows, run->p.gates, hidden, 1, run->state, run->p.states,
              w_hh_t, run->p.gates, 1, run->saved + t * width, a->steps * width);
@@ -274,12 +280,13 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
                     .state = state + direction * 2 * hidden,
                     .y = y,
                     .saved = saved + direction * 6 * hidden,
-                    .packed = packs_units(a) ? scratch : NULL};
+                    .packed = packing_pays(a) ? scratch : NULL};
   sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, run.p.gates, a->in, 1, x, a->in,
            run.p.w_ih, a->in, 0, run.saved, run.p.width);
-  for (int64_t unit = 0; run.packed && unit < sl__recurrent_units(a); unit++)
-    pack_unit(a, run.p.w_hh, unit, scratch);
-  if (!run.packed) sl__transpose(run.p.w_hh, run.p.gates, hidden, scratch);
+  if (run.packed)
+    pack_units(a, run.p.w_hh, all_units(a), scratch);
+  else
+    sl__transpose(run.p.w_hh, run.p.gates, hidden, scratch);
   for (int64_t k = 0; k < a->steps; k++) forward_step(&run, k, scratch);
 }
 
