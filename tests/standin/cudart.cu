@@ -4,10 +4,13 @@
  * Work waits in its stream until a thread asks for it (synchronise, query, a wait in another
  * stream), and the asking thread runs it. So code that forgets to ask always reads old values. One
  * mutex guards all state; it is not held while work runs. */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -20,10 +23,62 @@
 
 #include "tests/standin/race.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(begin, size) ((void)(begin), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(begin, size) ((void)(begin), (void)(size))
+#endif
+
 using sl_standin::Launch;
 using sl_standin::Range;
 
 namespace {
+
+/* ---- device memory is out of the CPU's reach ------------------------------------------------- */
+
+/* Pages of device memory have a protection key of the processor, which a thread may use only while
+ * it runs a device's work. key: -1 on processors without keys, and where a test wants memory that
+ * MPI may read. */
+struct ProtectionKey {
+  static constexpr size_t PAGE = 4096;
+  int key = -1;
+
+  ProtectionKey() {
+    const char *is_host = getenv("SL_STANDIN_MPI_AWARE");
+    if (is_host && *is_host == '1') return;
+    key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    struct sigaction old;
+    if (key < 0 || sigaction(SIGSEGV, nullptr, &old) || old.sa_handler != SIG_DFL) return;
+    struct sigaction act = {};
+    act.sa_sigaction = tell;
+    act.sa_flags = SA_SIGINFO | SA_RESETHAND;
+    sigaction(SIGSEGV, &act, nullptr);
+  }
+  /* The access is tried again afterwards, and ends the process. */
+  static void tell(int, siginfo_t *info, void *) {
+    static const char text[] = "stand-in: the CPU reads or writes a device's memory\n";
+    if (info->si_code == SEGV_PKUERR && write(2, text, sizeof text - 1) < 0) return;
+  }
+  void protect(void *block, size_t bytes, bool on) const {
+    if (key >= 0) pkey_mprotect(block, bytes, PROT_READ | PROT_WRITE, on ? key : 0);
+  }
+};
+const ProtectionKey &protection_key() {
+  static const ProtectionKey *it = new ProtectionKey;
+  return *it;
+}
+struct DeviceAccess { /* the calling thread's, as long as this lives */
+  int before = 0;
+  DeviceAccess() {
+    if (protection_key().key < 0) return;
+    before = pkey_get(protection_key().key);
+    pkey_set(protection_key().key, 0);
+  }
+  ~DeviceAccess() {
+    if (protection_key().key >= 0) pkey_set(protection_key().key, (unsigned)before);
+  }
+};
 
 struct Stream;
 struct Record { /* one cudaEventRecord; the event itself may be recorded anew, or destroyed */
@@ -77,7 +132,7 @@ struct Memory {
   int device;
   bool on_device, registered; /* registered: the caller's own host memory */
   char *block;
-  size_t shift;
+  size_t shift, whole; /* whole: bytes of the pages */
 };
 
 struct World {
@@ -210,7 +265,11 @@ void run_first(World &w, Lock &lock, const std::shared_ptr<Stream> &stream) {
   }
   if (op.run && !device.sticky) {
     lock.unlock();
-    cudaError_t error = op.run();
+    cudaError_t error;
+    {
+      DeviceAccess access;
+      error = op.run();
+    }
     op.run = nullptr;
     lock.lock();
     if (error && !device.sticky) device.sticky = error;
@@ -343,9 +402,13 @@ cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
   if (charge > w.limit - std::min(device.used, w.limit)) return cudaErrorMemoryAllocation;
   size_t shift = on_device && size < SHIFTED ? w.shift : 0;
   void *block;
-  if (size > SIZE_MAX / 2 ||
-      posix_memalign(&block, on_device ? 256 : 4096, shift + size + 2 * guard))
-    return cudaErrorMemoryAllocation;
+  if (size > SIZE_MAX / 2) return cudaErrorMemoryAllocation;
+  const size_t page = ProtectionKey::PAGE, used = shift + size + 2 * guard;
+  const size_t whole = (used + page - 1) / page * page;
+  if (posix_memalign(&block, page, whole)) return cudaErrorMemoryAllocation;
+  if (on_device) protection_key().protect(block, whole, true);
+  ASAN_POISON_MEMORY_REGION((char *)block + used, whole - used);
+  DeviceAccess access;
   block = (char *)block + shift;
   memset(block, guard_byte, guard);
   memset((char *)block + guard, 0xff, size); /* NaN, and as an index out of range */
@@ -354,13 +417,14 @@ cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
   w.allocations += on_device;
   *pointer = (char *)block + guard;
   w.memory[(uintptr_t)*pointer] =
-      Memory{size, charge, current, on_device, false, (char *)block, shift};
+      Memory{size, charge, current, on_device, false, (char *)block, shift, whole};
   return cudaSuccess;
 }
 
 cudaError_t release(World &w, std::map<uintptr_t, Memory>::iterator it) {
   Memory m = it->second;
   cudaError_t result = cudaSuccess;
+  DeviceAccess access;
   for (size_t i = 0; i < guard; i++)
     if ((unsigned char)m.block[i] != guard_byte ||
         (unsigned char)m.block[guard + m.size + i] != guard_byte) {
@@ -372,6 +436,8 @@ cudaError_t release(World &w, std::map<uintptr_t, Memory>::iterator it) {
   memset((void *)it->first, 0xff, m.size);
   w.devices[m.device].used -= m.charge;
   w.memory.erase(it);
+  ASAN_UNPOISON_MEMORY_REGION(m.block - m.shift, m.whole);
+  if (m.on_device) protection_key().protect(m.block - m.shift, m.whole, false);
   free(m.block - m.shift);
   return result;
 }

@@ -5,6 +5,7 @@
 #include <cudnn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -387,6 +388,36 @@ static void test_beside() {
   SL__LAUNCH(set_value, 1, 1, 0, 0, p, 2.0f, 11);
   EXPECT(cudaFree(p) == cudaErrorIllegalAddress);
 #endif
+}
+/* Returns whether a process that reads p ends by that. */
+static bool dies_of(const float *p) {
+  pid_t child = fork();
+  if (!child) {
+    if (!freopen("/dev/null", "w", stderr)) _exit(0);
+    volatile float value = *(const volatile float *)p;
+    (void)value;
+    _exit(0);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && status != 0;
+}
+static void test_reading() {
+  Array<float> x(1, 1);
+  float *pinned, here = 1;
+  int key = pkey_alloc(0, 0);
+  OK(cudaHostAlloc((void **)&pinned, 4, 0));
+  EXPECT(!dies_of(&here) && !dies_of(pinned));
+  EXPECT(dies_of(x.device) == (key >= 0)); /* not on a processor without keys */
+  SL__LAUNCH(set_value, 1, 1, 0, 0, x.device, 2.0f, 1);
+  OK(cudaDeviceSynchronize());
+  EXPECT(dies_of(x.device) == (key >= 0)); /* not only before the first work */
+  x.get();
+  EXPECT(x.host[0] == 2);
+  OK(cudaFreeHost(pinned));
+}
+static void test_reading_by_mpi() {
+  Array<float> x(1, 1);
+  EXPECT(!dies_of(x.device));
 }
 static void test_fail() {
   Array<float> x(1, 1);
@@ -900,6 +931,8 @@ static const Test tests[] = {
     {"a pointer to the host", test_host_pointer, {}},
     {"a pointer to another device", test_peer_pointer, {{"SL_STANDIN_GPUS", "2"}}},
     {"writing beside", test_beside, {}},
+    {"the CPU reads device memory", test_reading, {}},
+    {"memory that MPI may read", test_reading_by_mpi, {{"SL_STANDIN_MPI_AWARE", "1"}}},
     {"the third kernel fails", test_fail, {{"SL_STANDIN_FAIL", "3"}}},
     {"graphs", test_graphs, {{"SL_STANDIN_GPUS", "2"}}},
     {"calls that a capture does not allow", test_captures_refused, {}},
