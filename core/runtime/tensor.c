@@ -201,7 +201,7 @@ uint64_t sl__tensor_writes(const struct sl__tensor *t) {
 
 static char *local(struct sl__tensor *t) {
   size_t row = t->bytes / (size_t)t->shape.dim[0];
-  return (char *)starpu_data_get_local_ptr(t->handle) + t->first * row;
+  return (char *)starpu_data_handle_to_pointer(t->handle, STARPU_MAIN_RAM) + t->first * row;
 }
 
 enum sl_status sl__tensor_read(struct sl__tensor *t, void *values) {

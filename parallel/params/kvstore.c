@@ -36,7 +36,7 @@ static enum sl_status copy_values(struct sl__kvstore_key *key, int s, int n,
   enum sl_status status = sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &copy);
   if (status != SL_OK) return status;
   SL__TRY(sl__acquire(context, copy->handle, STARPU_W));
-  float *sum = starpu_data_get_local_ptr(copy->handle);
+  float *sum = starpu_data_handle_to_pointer(copy->handle, STARPU_MAIN_RAM);
   memcpy(sum, values[0] + shard->first, copy->bytes);
   for (int t = 1; t < n; t++) {
     const float *term = values[t] + shard->first;

@@ -127,9 +127,9 @@ static void wake_callers(struct sl__request_slot *slot, int core) {
 
 static bool is_large(const struct sl__tensor *y) { return y->bytes >= (size_t)256 << 10; }
 
-/* StarPU's callback: the output is in main memory. The lock keeps a batch that was given up from
- * writing to its requests. Callers are woken before StarPU's own work is done; only the request's
- * memory must be released before that. */
+/* StarPU's callback, in any worker's thread: the output is in main memory. The lock keeps a batch
+ * that was given up from writing to its requests. Callers are woken before StarPU's own work is
+ * done; only the request's memory must be released before that. */
 static void batch_computed(void *argument) {
   struct sl__request_slot *slot = argument;
   struct sl__tensor *y = slot->y;
@@ -140,7 +140,8 @@ static void batch_computed(void *argument) {
     sl__tensor_invalidate(y);
   }
   pthread_mutex_lock(&slot->queue->lock);
-  if (status == SL_OK && !direct) hand_out(slot, starpu_data_get_local_ptr(y->handle));
+  if (status == SL_OK && !direct)
+    hand_out(slot, starpu_data_handle_to_pointer(y->handle, STARPU_MAIN_RAM));
   answer_batch(slot, status);
   int core = slot->complete == 1 ? slot->pieces[0].request->core : -1;
   slot->ends_left = 2;
