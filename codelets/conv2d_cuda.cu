@@ -1,9 +1,11 @@
-/* Convolution on a GPU: cuDNN's (conv_cuda.h).
+/* Convolution on a GPU: cuDNN's (conv_cuda.h), or where it has no suitable algorithm, as for the
+ * weights' gradient of large images, our own (conv_sums_cuda.h). The shape alone decides.
  *
  * The weights' gradient is in floats. From bf16 cuDNN would compute it in bf16: sums over all
  * images, rounded to 8 bits. So x and dy are converted to floats, some images at a time, and
  * convolved with TensorFloat-32 allowed: it has more bits than bf16, so the products are exact. */
 #include "codelets/kernels/conv_cuda.h"
+#include "codelets/kernels/conv_sums_cuda.h"
 
 namespace {
 
@@ -30,22 +32,6 @@ sl__groupconv_args plain(const sl__conv_args &a, int32_t images) {
   return g;
 }
 
-/* each_part; returns false if the task has failed. */
-template <enum way W, class F>
-bool all_parts(struct sl__cuda *cuda, const sl__conv_args &a, bool half, bool tf32, int32_t images,
-               F step) {
-  bool lacks = false;
-  if (each_part<W>(cuda, plain(a, images), half, tf32, &lacks, step)) return true;
-  if (lacks)
-    sl__task_failed(SL_UNSUPPORTED,
-                    "cuDNN has no algorithm whose bits repeat, within %zu MiB, for %s "
-                    "[%d, %d, %d, %d] and %d channels of %dx%d, stride %dx%d, padding %dx%d",
-                    SL__CUDA_WORKSPACE >> 20, half ? "bf16" : "floats", images, a.channels,
-                    a.height, a.width, a.out_channels, a.kernel_h, a.kernel_w, a.stride_h,
-                    a.stride_w, a.pad_h, a.pad_w);
-  return false;
-}
-
 /* ---- forward and data -------------------------------------------------------------------- */
 
 template <class T>
@@ -54,18 +40,23 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const T *x = sl::in<T>(buffers, 0), *weight = sl::in<T>(buffers, 1);
   T *y = sl::out<T>(buffers, 2);
   const T *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : nullptr;
+  const sl__groupconv_args g = plain(*a, a->images);
   const float one = 1, zero = 0;
-  bool fine = all_parts<FORWARD>(
-      cuda, *a, sizeof(T) == 2, sl__tf32(cl_arg), a->images, [&](const plan *p, int32_t n) {
-        return sl::cudnn.ConvolutionForward(
-            cuda->dnn, &one, p->x, x + n * sl__conv_x_size(a), p->weight, weight, p->convolution,
-            static_cast<cudnnConvolutionFwdAlgo_t>(p->algorithm), cuda->workspace, p->workspace,
-            &zero, p->y, y + n * sl__conv_y_size(a));
-      });
-  if (fine && (bias || a->activation != SL_ACTIVATION_NONE))
+  bool half = sizeof(T) == 2, tf32 = sl__tf32(cl_arg), lacks;
+  enum sl_activation activation = static_cast<enum sl_activation>(a->activation);
+  if (!has_plans<FORWARD>(cuda, g, half, tf32)) {
+    sum_windows(cuda, g, x, weight, bias, y, false);
+    return;
+  }
+  bool fine = each_part<FORWARD>(cuda, g, half, tf32, &lacks, [&](const plan *p, int32_t n) {
+    return sl::cudnn.ConvolutionForward(
+        cuda->dnn, &one, p->x, x + n * sl__conv_x_size(a), p->weight, weight, p->convolution,
+        static_cast<cudnnConvolutionFwdAlgo_t>(p->algorithm), cuda->workspace, p->workspace, &zero,
+        p->y, y + n * sl__conv_y_size(a));
+  });
+  if (fine && (bias || activation != SL_ACTIVATION_NONE))
     sl::add_bias(cuda, y, static_cast<int64_t>(a->images) * a->out_channels, sl__conv_pixels(a),
-                 sl__conv_pixels(a), bias, a->out_channels,
-                 static_cast<enum sl_activation>(a->activation));
+                 sl__conv_pixels(a), bias, a->out_channels, activation);
 }
 
 template <class T>
@@ -73,23 +64,35 @@ void data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__conv_args *a = sl::args<sl__conv_args>(cl_arg);
   const T *dy = sl::in<T>(buffers, 0), *weight = sl::in<T>(buffers, 1);
   T *dx = sl::out<T>(buffers, 2);
-  const float one = 1, beta = sl__accumulate(cl_arg) ? 1.0f : 0.0f;
-  all_parts<DATA>(cuda, *a, sizeof(T) == 2, sl__tf32(cl_arg), a->images,
-                  [&](const plan *p, int32_t n) {
-                    return sl::cudnn.ConvolutionBackwardData(
-                        cuda->dnn, &one, p->weight, weight, p->y, dy + n * sl__conv_y_size(a),
-                        p->convolution, static_cast<cudnnConvolutionBwdDataAlgo_t>(p->algorithm),
-                        cuda->workspace, p->workspace, &beta, p->x, dx + n * sl__conv_x_size(a));
-                  });
+  sl__groupconv_args g = plain(*a, a->images);
+  bool half = sizeof(T) == 2, tf32 = sl__tf32(cl_arg), add = sl__accumulate(cl_arg), lacks;
+  const float one = 1, beta = add ? 1.0f : 0.0f;
+  g.activation = SL_ACTIVATION_NONE; /* its gradient is in dy */
+  if (!has_plans<DATA>(cuda, g, half, tf32)) {
+    sum_outputs<T>(cuda, g, dy, weight, nullptr, dx, add);
+    return;
+  }
+  each_part<DATA>(cuda, g, half, tf32, &lacks, [&](const plan *p, int32_t n) {
+    return sl::cudnn.ConvolutionBackwardData(
+        cuda->dnn, &one, p->weight, weight, p->y, dy + n * sl__conv_y_size(a), p->convolution,
+        static_cast<cudnnConvolutionBwdDataAlgo_t>(p->algorithm), cuda->workspace, p->workspace,
+        &beta, p->x, dx + n * sl__conv_x_size(a));
+  });
 }
 
 /* ---- weights and bias -------------------------------------------------------------------- */
 
-/* The gradient of some images, (+)= */
+/* The gradient of some images, (+)=. Returns false if the task has failed. */
 bool weight_gradient(struct sl__cuda *cuda, const sl__conv_args *a, bool tf32, int32_t images,
                      const float *x, const float *dy, float *grad, bool add) {
+  const sl__groupconv_args g = plain(*a, images);
   const float one = 1, zero = 0;
-  return all_parts<WEIGHT>(cuda, *a, false, tf32, images, [&](const plan *p, int32_t n) {
+  bool lacks;
+  if (!has_plans<WEIGHT>(cuda, g, false, tf32)) {
+    sum_weights(cuda, g, x, dy, grad, add);
+    return true;
+  }
+  return each_part<WEIGHT>(cuda, g, false, tf32, &lacks, [&](const plan *p, int32_t n) {
     return sl::cudnn.ConvolutionBackwardFilter(
         cuda->dnn, &one, p->x, x + n * sl__conv_x_size(a), p->y, dy + n * sl__conv_y_size(a),
         p->convolution, static_cast<cudnnConvolutionBwdFilterAlgo_t>(p->algorithm), cuda->workspace,

@@ -1,99 +1,14 @@
 /* Convolution with groups or dilation, or transposed: cuDNN's (conv_cuda.h), as plain ones. Where
  * it has no suitable algorithm, and for the weights' gradient of bf16, which it would round,
- * kernels of our own: a thread a value, which gathers all of its terms in their order; a block a
- * weight's gradient. The choice depends on the shape alone. */
+ * kernels of our own (conv_sums_cuda.h). The choice depends on the shape alone. */
 #include "codelets/groupconv2d.h"
 
-#include "codelets/activation.h"
 #include "codelets/kernels/conv_cuda.h"
-#include "codelets/kernels/index_cuda.h"
+#include "codelets/kernels/conv_sums_cuda.h"
 
 namespace {
 
 using namespace sl::convolution;
-
-template <class T>
-__global__ void gather(sl__groupconv_args a, sl::planes outputs, int64_t count, const T *x,
-                       const T *weight, const T *bias, T *y, bool add) {
-  int64_t i = sl::thread_index();
-  if (i >= count) return;
-  sl::place o = outputs(i);
-  int64_t n = o.plane / a.out_channels, k = o.plane % a.out_channels;
-  int64_t channels = a.channels / a.groups, g = k / (a.out_channels / a.groups);
-  float sum = bias ? sl::value(bias[k]) : 0;
-  x += (n * a.channels + g * channels) * a.height * a.width;
-  weight += k * channels * a.kernel_h * a.kernel_w;
-  for (int64_t c = 0; c < channels; c++, x += static_cast<int64_t>(a.height) * a.width)
-    for (int32_t r = 0; r < a.kernel_h; r++)
-      for (int32_t s = 0; s < a.kernel_w; s++, weight++) {
-        int32_t h = o.h * a.stride_h - a.pad_h + r * a.dilation_h;
-        int32_t w = o.w * a.stride_w - a.pad_w + s * a.dilation_w;
-        if (h >= 0 && h < a.height && w >= 0 && w < a.width)
-          sum += sl::value(*weight) * sl::value(x[static_cast<int64_t>(h) * a.width + w]);
-      }
-  sum = sl__activation_value(static_cast<enum sl_activation>(a.activation), sum);
-  y[i] = sl::narrow<T>(add ? sl::value(y[i]) + sum : sum);
-}
-
-/* The output along an axis whose tap meets this input; -1: none does. */
-__device__ int32_t source(int32_t input, int32_t pad, int32_t tap, int32_t stride,
-                          int32_t outputs) {
-  int32_t place = input + pad - tap;
-  if (place < 0 || place % stride) return -1;
-  return place / stride < outputs ? place / stride : -1;
-}
-
-template <class T>
-__global__ void scatter(sl__groupconv_args a, sl::planes inputs, int64_t count, const T *y,
-                        const T *weight, const T *bias, T *x, bool add) {
-  int64_t i = sl::thread_index();
-  if (i >= count) return;
-  sl::place p = inputs(i);
-  int64_t n = p.plane / a.channels, c = p.plane % a.channels;
-  int64_t channels = a.channels / a.groups, outputs = a.out_channels / a.groups;
-  int64_t first = c / channels * outputs, taps = static_cast<int64_t>(a.kernel_h) * a.kernel_w;
-  float sum = bias ? sl::value(bias[c]) : 0;
-  y += (n * a.out_channels + first) * a.out_height * a.out_width;
-  weight += (first * channels + c % channels) * taps;
-  for (int64_t k = 0; k < outputs; k++) {
-    for (int32_t r = 0; r < a.kernel_h; r++) {
-      int32_t oh = source(p.h, a.pad_h, r * a.dilation_h, a.stride_h, a.out_height);
-      if (oh < 0) continue;
-      for (int32_t s = 0; s < a.kernel_w; s++) {
-        int32_t ow = source(p.w, a.pad_w, s * a.dilation_w, a.stride_w, a.out_width);
-        if (ow >= 0)
-          sum += sl::value(weight[r * a.kernel_w + s]) *
-                 sl::value(y[static_cast<int64_t>(oh) * a.out_width + ow]);
-      }
-    }
-    y += static_cast<int64_t>(a.out_height) * a.out_width;
-    weight += channels * taps;
-  }
-  sum = sl__activation_value(static_cast<enum sl_activation>(a.activation), sum);
-  x[i] = sl::narrow<T>(add ? sl::value(x[i]) + sum : sum);
-}
-
-/* Block i: the gradient of weight i. */
-template <class T>
-__global__ void weight_slopes(sl__groupconv_args a, sl::planes outputs, const T *x, const T *y,
-                              float *grad, bool add) {
-  int64_t taps = static_cast<int64_t>(a.kernel_h) * a.kernel_w, channels = a.channels / a.groups;
-  int64_t tap = blockIdx.x % taps, k = blockIdx.x / taps / channels;
-  int64_t c = k / (a.out_channels / a.groups) * channels + blockIdx.x / taps % channels;
-  int32_t r = static_cast<int32_t>(tap / a.kernel_w), s = static_cast<int32_t>(tap % a.kernel_w);
-  int64_t pixels = static_cast<int64_t>(a.out_height) * a.out_width;
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < a.images * pixels; i += blockDim.x) {
-    sl::place o = outputs(i);
-    int32_t h = o.h * a.stride_h - a.pad_h + r * a.dilation_h;
-    int32_t w = o.w * a.stride_w - a.pad_w + s * a.dilation_w;
-    if (h < 0 || h >= a.height || w < 0 || w >= a.width) continue;
-    sum += sl::value(y[(o.plane * a.out_channels + k) * pixels + i - o.plane * pixels]) *
-           sl::value(x[((o.plane * a.channels + c) * a.height + h) * a.width + w]);
-  }
-  sum = sl::block_sum(sum);
-  if (threadIdx.x == 0) grad[blockIdx.x] = add ? grad[blockIdx.x] + sum : sum;
-}
 
 /* Block k: the sum of channel k's planes. */
 template <class T>
@@ -144,9 +59,7 @@ void gather_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   bool half = sizeof(T) == 2, tf32 = sl__tf32(cl_arg), lacks, add = sl__accumulate(cl_arg);
   const float one = 1, beta = add ? 1.0f : 0.0f;
   if (!takes<FORWARD>(cuda, *a, half, tf32)) {
-    int64_t count = a->images * y_size(*a);
-    SL__LAUNCH((gather<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a,
-               sl::planes(a->out_height, a->out_width), count, x, weight, bias, y, add);
+    sum_windows(cuda, *a, x, weight, bias, y, add);
     return;
   }
   bool fine = each_part<FORWARD>(cuda, *a, half, tf32, &lacks, [&](const plan *p, int32_t n) {
@@ -167,9 +80,7 @@ void scatter_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   bool half = sizeof(T) == 2, tf32 = sl__tf32(cl_arg), lacks, add = sl__accumulate(cl_arg);
   const float one = 1, beta = add ? 1.0f : 0.0f;
   if (!takes<DATA>(cuda, *a, half, tf32)) {
-    int64_t count = a->images * x_size(*a);
-    SL__LAUNCH((scatter<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a,
-               sl::planes(a->height, a->width), count, y, weight, bias, x, add);
+    sum_outputs(cuda, *a, y, weight, bias, x, add);
     return;
   }
   bool fine = each_part<DATA>(cuda, *a, half, tf32, &lacks, [&](const plan *p, int32_t n) {
@@ -205,9 +116,7 @@ void weight_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   int64_t weights = sl__groupconv_weights(a);
   if constexpr (sizeof(T) == 4)
     done = library_weight_slopes(cuda, *a, sl__tf32(cl_arg), x, y, grad, add);
-  if (!done)
-    SL__LAUNCH((weight_slopes<T>), static_cast<unsigned>(weights), sl::THREADS, 0, cuda->stream, *a,
-               sl::planes(a->out_height, a->out_width), x, y, grad, add);
+  if (!done) sum_weights(cuda, *a, x, y, grad, add);
   if (!a->has_bias) return;
   int64_t channels = a->transposed ? a->channels : a->out_channels;
   int64_t plane =

@@ -47,6 +47,8 @@ cudnnStatus_t refuse(cudnnStatus_t status, const char *format, ...) {
 #define BAD(...) return refuse(CUDNN_STATUS_BAD_PARAM, __VA_ARGS__)
 #define UNSUPPORTED(...) return refuse(CUDNN_STATUS_NOT_SUPPORTED, __VA_ARGS__)
 
+constexpr size_t FILTER_WORKSPACE = 65536;
+
 struct Algorithm {
   int number;
   bool deterministic, supported;
@@ -63,10 +65,11 @@ const Algorithm data_algorithms[] = {
     {CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED, true, true, 1 << 20},
     {CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, true, true, 49152},
     {CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT, true, false, 0}};
-const Algorithm filter_algorithms[] = {{CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0, false, true, 0},
-                                       {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3, false, true, 4096},
-                                       {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, true, true, 65536},
-                                       {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, true, false, 0}};
+const Algorithm filter_algorithms[] = {
+    {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0, false, true, 0},
+    {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3, false, true, 4096},
+    {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, true, true, FILTER_WORKSPACE},
+    {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, true, false, 0}};
 const Algorithm *find(const Algorithm (&all)[4], int number) {
   for (auto &algorithm : all)
     if (algorithm.number == number && algorithm.supported) return &algorithm;
@@ -199,11 +202,14 @@ void store(const std::vector<double> &sums, float alpha, float beta, void *data,
 }
 
 /* An algorithm's workspace and, if it is not empty, the matrix of windows: more images need more.
+ * That of the weights' gradient is larger, so that large images get none in 64 MiB, as on an H200.
  */
 size_t workspace_of(const Algorithm &algorithm, const Convolution &c) {
   size_t windows = (size_t)c.y.dims[0] * c.y.dims[2] * c.y.dims[3];
   size_t taps = (size_t)c.w.dims[1] * c.w.dims[2] * c.w.dims[3];
-  return algorithm.workspace ? algorithm.workspace + windows * taps * bytes_of(c.x.type) : 0;
+  size_t times = algorithm.workspace == FILTER_WORKSPACE ? 8 : 1;
+  return algorithm.workspace ? algorithm.workspace + times * windows * taps * bytes_of(c.x.type)
+                             : 0;
 }
 
 const char *math_name(cudnnMathType_t math) {
