@@ -63,6 +63,7 @@ static void open_worker(void *unused) {
   (void)unused;
   w->device = starpu_worker_get_devid(starpu_worker_get_id());
   w->stream = starpu_cuda_get_local_stream();
+  cudaDeviceGetAttribute(&w->major, cudaDevAttrComputeCapabilityMajor, w->device);
   cudaError_t memory = cudaMalloc(&w->workspace, SL__CUDA_WORKSPACE);
   if (memory != cudaSuccess) {
     char what[96];

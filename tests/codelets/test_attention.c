@@ -165,6 +165,11 @@ static struct sl_shape y_shape(const struct trial *c) {
   return SL_SHAPE(c->rows, c->steps, out_of(c));
 }
 
+static bool on_gpu(void) {
+  const char *device = getenv("SL_TEST_DEVICE");
+  return device && strncmp(device, "cpu", 3) != 0;
+}
+
 /* Forward and backward, with dx added to `old`. */
 static void check(const struct trial *c, bool bf16) {
   int64_t nx = x_count(c), ny = y_count(c), sums = c->rows * c->steps * c->heads;
@@ -183,9 +188,10 @@ static void check(const struct trial *c, bool bf16) {
   reference(c, x, want, want_lse);
   double *dx = reference_gradient(c, x, dy), most = 1;
   for (int64_t i = 0; i < nx; i++) most = fmax(most, fabs(dx[i]));
-  double terms = 100 + (bf16 ? 30000 : 0); /* <y, dy> is of y as it was stored */
-  (bf16 ? assert_near_bf16 : assert_near)("y", take(ty), want, ny, 60, 3);
-  assert_near("lse", take(lse), want_lse, sums, 60, 12);
+  double terms = 100 + (bf16 ? 30000 : 0);      /* <y, dy> is of y as it was stored */
+  double rounded = bf16 && on_gpu() ? 1e5 : 60; /* turned factors and weights, as bf16 */
+  (bf16 ? assert_near_bf16 : assert_near)("y", take(ty), want, ny, rounded, 3);
+  assert_near("lse", take(lse), want_lse, sums, rounded, 12);
   (bf16 ? assert_near_bf16 : assert_near)("dx", take(tdx), dx, nx, terms, 2 * most);
   for (int64_t i = 0; i < nx; i++) dx[i] += old[i];
   (bf16 ? assert_near_bf16 : assert_near)("old + dx", take(sum), dx, nx, terms, 2 * most + 1);
@@ -259,13 +265,22 @@ static struct values run(const struct trial *c, int64_t first, const double *x, 
   return v;
 }
 
+static void assert_near_doubles(const double *got, const double *want, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (!(fabs(got[i] - want[i]) <= 2e-5 + 2e-5 * fabs(want[i])))
+      fail_msg("dx: element %lld is %.9g, of the whole %.9g", (long long)i, got[i], want[i]);
+}
+
 static void assert_rows(const struct trial *c, const struct values *got, const struct values *whole,
                         int64_t first) {
   int64_t rows = first * c->steps;
   assert_memory_equal(got->y, whole->y + rows * out_of(c), (size_t)y_count(c) * sizeof(double));
   assert_memory_equal(got->lse, whole->lse + rows * c->heads,
                       (size_t)(c->rows * c->steps * c->heads) * sizeof(double));
-  assert_memory_equal(got->dx, whole->dx + rows * in_of(c), (size_t)x_count(c) * sizeof(double));
+  if (on_gpu()) /* whose sums over the queries are cut where chunks end */
+    assert_near_doubles(got->dx, whole->dx + rows * in_of(c), x_count(c));
+  else
+    assert_memory_equal(got->dx, whole->dx + rows * in_of(c), (size_t)x_count(c) * sizeof(double));
   free(got->y), free(got->lse), free(got->dx);
 }
 

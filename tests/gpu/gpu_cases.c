@@ -664,6 +664,15 @@ struct attention {
   struct sums sums;
 };
 
+/* Scores and weights are rounded where they are a product's factors; their sums are scaled, or
+ * averages. */
+static struct sums attention_sums(const int64_t *d) {
+  return (struct sums){.terms = (double)(8 * (d[1] + d[6]) + d[4]) + 64,
+                       .magnitude = 8,
+                       .factors = 0.1,
+                       .between = true};
+}
+
 static struct attention attention_of(const int64_t *d) {
   const struct sl__dropout drop = {.rate = d[7] ? 0.25f : 0, .seed = 5, .stream = 3, .first = 2};
   int64_t context = d[6] + d[1] + 1;
@@ -678,7 +687,7 @@ static struct attention attention_of(const int64_t *d) {
                             .y = SL_SHAPE(d[0], d[1], d[2] * d[4]),
                             .lse = SL_SHAPE(d[0], d[1], d[2]),
                             .state = SL_SHAPE(d[0], context, 2 * d[3] * d[4]),
-                            .sums = sums_of((double)(8 * (d[1] + d[6]) + d[4]) + 64, 8)};
+                            .sums = attention_sums(d)};
 }
 
 /* With a state where a case has a position above 0. */
@@ -717,7 +726,11 @@ static enum sl_status attention_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {2, 5, 4, 2, 20, 12, 0, 1})                                                    \
   CASE(__VA_ARGS__, {1, 19, 2, 1, 64, 64})                                                         \
   CASE(__VA_ARGS__, {2, 3, 2, 2, 12, 4, 18, 1})                                                    \
-  CASE(__VA_ARGS__, {1, 3, 1, 1, 160, 8, 2})
+  CASE(__VA_ARGS__, {1, 3, 1, 1, 160, 8, 2})                                                       \
+  CASE(__VA_ARGS__, {1, 70, 2, 1, 12, 0, 9})                                                       \
+  CASE(__VA_ARGS__, {1, 19, 1, 1, 128, 0, 5})                                                      \
+  CASE(__VA_ARGS__, {2, 200, 4, 2, 64})                                                            \
+  CASE(__VA_ARGS__, {1, 90, 2, 2, 100, 100, 70, 1})
 
 /* ---- rows: rows of the table, width, terms; capacity -------------------------------------- */
 
@@ -1486,8 +1499,8 @@ static const struct gpu_case cases[] = {
     CASES(custom_backward_weight, CUSTOM_SIZES, GPU_F32)
     CASES(dropout_forward, DROPOUT_SIZES, GPU_HALVES)
     CASES(dropout_backward, DROPOUT_SIZES, GPU_HALVES)
-    CASES(attention_forward, ATTENTION_SIZES, GPU_HALVES)
-    CASES(attention_backward, ATTENTION_SIZES, GPU_HALVES)
+    CASES(attention_forward, ATTENTION_SIZES, GPU_ALL)
+    CASES(attention_backward, ATTENTION_SIZES, GPU_ALL)
     CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
     CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES)
     CASES(embedding_backward_rows, EMBEDDING_SIZES, GPU_HALVES)

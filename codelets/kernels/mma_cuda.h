@@ -1,0 +1,241 @@
+/* Products of small matrices on tensor cores; included by *_cuda.cu only. A warp multiplies A
+ * [16, DEPTH] by B [DEPTH, 8] and adds the result to C [16, 8]: PTX's mma.sync, whose instruction
+ * sheet ("Matrix fragments for mma.m16n8k16 and .m16n8k8", PTX ISA) says which lane has which
+ * elements. Here a = lane / 4 and b = lane % 4:
+ *
+ *     C: rows a (of v[0], v[1]) and a + 8 (of v[2], v[3]), columns 2 b and 2 b + 1
+ *
+ * A and B come from tiles in shared memory, their rows `pitch` elements apart (a multiple of 32
+ * bytes, plus 16: then no two lanes meet in a bank). How a tile's numbers are kept, and how exact
+ * the products are, is a Core's matter:
+ *
+ *     bf16_core     bf16, so the products are exact
+ *     tf32_core     floats rounded to TensorFloat-32 (11 bits)
+ *     float_core    floats, each as the sum of two of TensorFloat-32; the product of the two small
+ *                   parts is left out, which is 2^-22 of the result
+ *
+ * Tensor cores of these types come with architecture 8.0. Where the stand-in is in place of a GPU,
+ * a warp's lanes exchange their registers through memory instead. */
+#ifndef SL_CODELETS_KERNELS_MMA_CUDA_H
+#define SL_CODELETS_KERNELS_MMA_CUDA_H
+
+#include "codelets/kernels/cuda.h"
+
+namespace sl {
+
+struct fragment_a {
+  uint32_t r[4];
+};
+struct fragment_b {
+  uint32_t r[2];
+};
+struct fragment_c {
+  float v[4];
+};
+
+__device__ inline int lane_row() { return static_cast<int>(threadIdx.x) % 32 / 4; }
+__device__ inline int lane_column() { return static_cast<int>(threadIdx.x) % 4; }
+
+__device__ inline uint32_t word(const uint16_t *two) {
+  return *reinterpret_cast<const uint32_t *>(two);
+}
+
+/* ---- instructions -------------------------------------------------------------------------- */
+
+#ifdef SL_CUDA_STANDIN
+/* What the lanes of a warp bring. The warps of a block take turns in an OS thread. */
+struct warp_factors {
+  float a[16][16], b[16][8];
+};
+
+/* Half i of a register with HALVES elements. */
+template <int HALVES>
+float element(uint32_t bits, int i) {
+  return HALVES == 2 ? sl__bf16_value(static_cast<uint16_t>(bits >> 16 * i)) : sl__bits_float(bits);
+}
+
+/* Two sets of factors by turns: when a lane writes one anew, all have read it, or they would not
+ * have reached the product between. */
+template <int HALVES>
+SL_UNSEEN void multiply(fragment_c &c, const fragment_a &a, const fragment_b &b) {
+  static thread_local warp_factors all[32][2];
+  static thread_local unsigned char turns[1024];
+  warp_factors &w = all[threadIdx.x / 32][turns[threadIdx.x]];
+  int row = lane_row(), column = lane_column();
+  turns[threadIdx.x] ^= 1;
+  for (int i = 0; i < HALVES; i++)
+    for (int half = 0; half < 2; half++) {
+      int k = (half * 4 + column) * HALVES + i;
+      w.a[row][k] = element<HALVES>(a.r[2 * half], i);
+      w.a[row + 8][k] = element<HALVES>(a.r[2 * half + 1], i);
+      w.b[k][row] = element<HALVES>(b.r[half], i);
+    }
+  __syncwarp();
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 8 * HALVES; k++)
+      c.v[i] += w.a[row + i / 2 * 8][k] * w.b[k][2 * column + i % 2];
+}
+
+inline uint32_t rounded_to_tf32(float x) {
+  uint32_t bits = sl__float_bits(x);
+  return isfinite(x) ? (bits + 0x1000u) & ~0x1fffu : bits;
+}
+inline uint32_t pair_of(float first, float second) {
+  return sl__bf16_code(first) | static_cast<uint32_t>(sl__bf16_code(second)) << 16;
+}
+/* Rows k, k + 1 and k + 8, k + 9 of a column, for k = 2 b. */
+inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
+  const uint16_t *from = tile + 2 * lane_column() * pitch + lane_row();
+  fragment_b b;
+  for (int i = 0; i < 2; i++, from += 8 * pitch)
+    b.r[i] = from[0] | static_cast<uint32_t>(from[pitch]) << 16;
+  return b;
+}
+#else
+template <int HALVES>
+__device__ inline void multiply(fragment_c &c, const fragment_a &a, const fragment_b &b) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (HALVES == 2)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c.v[0]), "+f"(c.v[1]), "+f"(c.v[2]), "+f"(c.v[3])
+        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+  else
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c.v[0]), "+f"(c.v[1]), "+f"(c.v[2]), "+f"(c.v[3])
+        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+#endif
+}
+
+__device__ inline uint32_t rounded_to_tf32(float x) {
+  uint32_t bits = 0;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+#endif
+  return bits;
+}
+__device__ inline uint32_t pair_of(float first, float second) {
+  uint32_t bits = 0;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+#endif
+  return bits;
+}
+__device__ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
+  int lane = static_cast<int>(threadIdx.x) % 16; /* whose addresses count */
+  uint32_t row = static_cast<uint32_t>(__cvta_generic_to_shared(tile + lane * pitch));
+  fragment_b b;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(b.r[0]), "=r"(b.r[1])
+               : "r"(row)
+               : "memory");
+  return b;
+}
+#endif
+
+/* ---- kinds of numbers ---------------------------------------------------------------------- */
+
+/* stored: an element of a tile; store: eight neighbours, at a multiple of 16 bytes; DEPTH: the
+ * terms of an instruction, as elements of a row. load_a: the rows and terms of A from tile on;
+ * load_b: B's columns are the tile's rows; load_turned: B's terms are the tile's rows (in the
+ * sequence of a_of). a_of: DEPTH columns of a result, C's `DEPTH / 8`, as an A. */
+struct bf16_core {
+  using stored = uint16_t;
+  static constexpr int DEPTH = 16, PAD = 8;
+
+  __device__ static void store(const float (&v)[8], stored *to) {
+    *reinterpret_cast<uint4 *>(to) = {pair_of(v[0], v[1]), pair_of(v[2], v[3]), pair_of(v[4], v[5]),
+                                      pair_of(v[6], v[7])};
+  }
+  __device__ static fragment_a load_a(const stored *tile, int pitch) {
+    const stored *from = tile + lane_row() * pitch + 2 * lane_column();
+    return {{word(from), word(from + 8 * pitch), word(from + 8), word(from + 8 * pitch + 8)}};
+  }
+  __device__ static fragment_b load_b(const stored *tile, int pitch) {
+    const stored *from = tile + lane_row() * pitch + 2 * lane_column();
+    return {{word(from), word(from + 8)}};
+  }
+  __device__ static fragment_b load_turned(const stored *tile, int pitch) {
+    return turned_halves(tile, pitch);
+  }
+  __device__ static fragment_a a_of(const fragment_c *c) {
+    return {{pair_of(c[0].v[0], c[0].v[1]), pair_of(c[0].v[2], c[0].v[3]),
+             pair_of(c[1].v[0], c[1].v[1]), pair_of(c[1].v[2], c[1].v[3])}};
+  }
+  __device__ static void add_product(fragment_c &c, const fragment_a &a, const fragment_b &b) {
+    multiply<2>(c, a, b);
+  }
+};
+
+/* As A, the columns 2 b and 2 b + 1 of a result are the terms b and b + 4: load_turned takes the
+ * tile's rows in that sequence. */
+struct tf32_core {
+  using stored = uint32_t;
+  static constexpr int DEPTH = 8, PAD = 4;
+
+  __device__ static void store(const float (&v)[8], stored *to) {
+    uint32_t r[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) r[i] = rounded_to_tf32(v[i]);
+    store_words(r, to);
+  }
+  __device__ static void store_words(const uint32_t (&r)[8], stored *to) {
+    reinterpret_cast<uint4 *>(to)[0] = {r[0], r[1], r[2], r[3]};
+    reinterpret_cast<uint4 *>(to)[1] = {r[4], r[5], r[6], r[7]};
+  }
+  __device__ static fragment_a load_a(const stored *tile, int pitch) {
+    const stored *from = tile + lane_row() * pitch + lane_column();
+    return {{from[0], from[8 * pitch], from[4], from[8 * pitch + 4]}};
+  }
+  __device__ static fragment_b load_b(const stored *tile, int pitch) {
+    const stored *from = tile + lane_row() * pitch + lane_column();
+    return {{from[0], from[4]}};
+  }
+  __device__ static fragment_b load_turned(const stored *tile, int pitch) {
+    const stored *from = tile + 2 * lane_column() * pitch + lane_row();
+    return {{from[0], from[pitch]}};
+  }
+  __device__ static fragment_a a_of(const fragment_c *c) {
+    return {{rounded_to_tf32(c->v[0]), rounded_to_tf32(c->v[2]), rounded_to_tf32(c->v[1]),
+             rounded_to_tf32(c->v[3])}};
+  }
+  __device__ static void add_product(fragment_c &c, const fragment_a &a, const fragment_b &b) {
+    multiply<1>(c, a, b);
+  }
+};
+
+struct float_core : tf32_core {
+  __device__ static void store(const float (&v)[8], stored *to) {
+    uint32_t r[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) r[i] = sl__float_bits(v[i]);
+    store_words(r, to);
+  }
+  __device__ static fragment_a a_of(const fragment_c *c) {
+    return {{sl__float_bits(c->v[0]), sl__float_bits(c->v[2]), sl__float_bits(c->v[1]),
+             sl__float_bits(c->v[3])}};
+  }
+  /* Takes the large parts out of n floats; what remains is exact before its own rounding. */
+  __device__ static void split(int n, uint32_t *large, uint32_t *small) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+      float x = sl__bits_float(large[i]);
+      large[i] = rounded_to_tf32(x);
+      small[i] = rounded_to_tf32(x - sl__bits_float(large[i]));
+    }
+  }
+  __device__ static void add_product(fragment_c &c, fragment_a a, fragment_b b) {
+    fragment_a small_a;
+    fragment_b small_b;
+    split(4, a.r, small_a.r);
+    split(2, b.r, small_b.r);
+    multiply<1>(c, small_a, b);
+    multiply<1>(c, a, small_b);
+    multiply<1>(c, a, b);
+  }
+};
+
+}  // namespace sl
+
+#endif
