@@ -109,6 +109,7 @@ gpu_check_needs = $(bin_PROGRAMS) $(gpu_programs:=$(EXEEXT))
 if SL_HAVE_CMOCKA
 gpu_tests = \
 	tests/codelets/test_activation \
+	tests/codelets/test_attention \
 	tests/codelets/test_batchnorm \
 	tests/codelets/test_compress \
 	tests/codelets/test_conv2d \
@@ -123,6 +124,8 @@ gpu_tests = \
 	tests/codelets/test_lstm \
 	tests/codelets/test_optimizer_ops \
 	tests/codelets/test_pool2d \
+	tests/parallel/test_captured_step \
+	tests/parallel/test_fields \
 	tests/parallel/test_predictor \
 	tests/core/test_graph \
 	tests/core/test_graph_horizontal \

@@ -6,8 +6,9 @@
  * standard deviations. Where factors are rounded first (TF32: 2^-11 each; the state of a bf16
  * recurrence: 2^-9) the n products' errors add up like a random walk: 4 sqrt(n) times
  * their size. A result that is stored as bf16 may be a unit of its last place, 2^-7, away. Where a
- * library stores a product's sum as bf16 before bias and activation, half a unit of that sum, 2^-8
- * of at most about 2 sqrt(n) m, comes on top. */
+ * library stores a product's sum as bf16 before bias and activation, or before it adds the sum to
+ * what the result holds (cuBLASLt and cuDNN do on an H200), half a unit of that sum, 2^-8 of at
+ * most about 2 sqrt(n) m, comes on top. */
 #ifndef SL_TESTS_GPU_GPU_OPS_H
 #define SL_TESTS_GPU_GPU_OPS_H
 
