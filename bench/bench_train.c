@@ -74,7 +74,7 @@ static const struct argp_option options[] = {
     {"seconds", 's', "X", 0, "Seconds to measure each network (default 3)", 0},
     {"only", 'n', "NAME", 0,
      "One of " NETWORK_NAMES " (default: all but those for GPUs: mlp4096, "
-     "lenet512, resnet20, and those that end in _64)",
+     "lenet512, resnet20, gpt2, and those that end in _64)",
      0},
     {"devices", 'd', "LIST", 0, "As for the trainers (default: all), as are the following", 0},
     {"tune", 't', NULL, 0, "Measure the kernels for each shape first", 0},

@@ -113,6 +113,8 @@ static const struct network networks[] = {
      .dropout = 0.5f},
     {"gpt", 8, false, IMAGES, .build = build_gpt, .seq = 128, .layers = 4, .hidden = 256,
      .heads = 4},
+    {"gpt2", 8, true, IMAGES, .build = build_gpt, .seq = 1024, .layers = 12, .hidden = 768,
+     .heads = 12},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 

@@ -23,7 +23,7 @@ struct network {
 
 #define NETWORK_NAMES                                                                              \
   "mlp, mlp4096, tabular, lenet64, lenet256, lenet512, resnet20, resnet20_128, lstm2x200, "        \
-  "lstm2x650, lstm2x650_64, lstm8x200, lstm8x1024_64, lstm_mxnet, gpt"
+  "lstm2x650, lstm2x650_64, lstm8x200, lstm8x1024_64, lstm_mxnet, gpt, gpt2"
 
 /* The network at an index or of a name; NULL where there is none. */
 const struct network *network_at(int i);
