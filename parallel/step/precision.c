@@ -31,18 +31,28 @@ enum sl_status sl__bf16_copy_make(struct sl_model *model, int i) {
   return sl__tensor_temporary(model->context, &SL_SHAPE(block->total), SL_BF16, &block->half);
 }
 
-/* A dry run lists the task, whether the copy is up to date or not. */
-enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int i, const struct sl__place *place) {
-  struct sl__layer *layer = &model->layers[i];
-  struct sl__block *block = &layer->params;
-  bool is_dry_run = sl__is_dry_run(model->context);
+enum sl_status sl__bf16_copy_submit(struct sl_model *model, int i, const struct sl__place *place) {
+  const struct sl__layer *layer = &model->layers[i];
   const struct sl__launch launch = {
       .name = layer->name, .place = *place, .priority = SL__PRIORITY_UPDATE + model->count - i};
   if (!sl__has_bf16_copy(layer, SL_MATH_BF16)) return SL_OK;
-  if (sl__graph_capturing(model->context)) return SL_OK; /* the copy is made before each run */
-  uint64_t writes = sl__tensor_writes(block->tensor);
-  if (block->half_of == writes && !is_dry_run) return SL_OK;
-  enum sl_status status = sl__axpy(model->context, &launch, 1.0f, block->tensor, block->half);
-  if (status == SL_OK && !is_dry_run) block->half_of = writes;
+  return sl__axpy(model->context, &launch, 1.0f, layer->params.tensor, layer->params.half);
+}
+
+/* A dry run lists the task, whether the copy is up to date or not. */
+enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int i, const struct sl__place *place) {
+  struct sl__block *block = &model->layers[i].params;
+  bool is_dry_run = sl__is_dry_run(model->context);
+  if (!sl__has_bf16_copy(&model->layers[i], SL_MATH_BF16)) return SL_OK;
+  if (sl__graph_capturing(model->context)) return SL_OK; /* the copy is made before the run */
+  if (block->half_of == sl__tensor_writes(block->tensor) && !is_dry_run) return SL_OK;
+  enum sl_status status = sl__bf16_copy_submit(model, i, place);
+  if (status == SL_OK && !is_dry_run) sl__bf16_copy_made(model, i);
   return status;
+}
+
+void sl__bf16_copy_made(struct sl_model *model, int i) {
+  struct sl__block *block = &model->layers[i].params;
+  if (sl__has_bf16_copy(&model->layers[i], SL_MATH_BF16))
+    block->half_of = sl__tensor_writes(block->tensor);
 }

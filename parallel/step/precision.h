@@ -41,9 +41,15 @@ static inline struct sl__tensor *sl__param_of(const struct sl_model *model, int 
 /* Room for a layer's copy, where it is to have one and has none yet. It goes with the model. */
 enum sl_status sl__bf16_copy_make(struct sl_model *model, int layer);
 
-/* Submit, where the layer has a copy: make it again if the parameters were written since.
- * To be called before each pass that reads it. */
+/* Submits, where the layer has a copy: make it again. */
+enum sl_status sl__bf16_copy_submit(struct sl_model *model, int layer,
+                                    const struct sl__place *place);
+
+/* The same if the parameters were written since. To be called before each pass that reads it. */
 enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int layer,
                                      const struct sl__place *place);
+
+/* To be called where a captured graph made the copy behind the parameters' last write. */
+void sl__bf16_copy_made(struct sl_model *model, int layer);
 
 #endif

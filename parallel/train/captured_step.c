@@ -68,6 +68,30 @@ out:
   return status;
 }
 
+/* Does the graph make the copies of parameters that bf16 passes read? Where it has the updates it
+ * makes those of the next step: each would be a task otherwise. */
+static bool makes_copies(const struct sl_trainer *t, const struct sl__plan *plan, bool training) {
+  return training && is_whole(t) && plan->grid->math == SL_MATH_BF16;
+}
+
+static enum sl_status submit_copies(const struct sl__plan *plan) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < plan->model->count; i++)
+    SL__TRY(sl__bf16_copy_submit(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
+out:
+  return status;
+}
+
+static enum sl_status keep_copies(struct sl__captured_step *c) {
+  const struct sl__plan *plan = c->plan;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < plan->model->count; i++)
+    if (sl__has_bf16_copy(&plan->model->layers[i], SL_MATH_BF16))
+      SL__TRY(sl__graph_keep(c->graph, plan->model->layers[i].params.half));
+out:
+  return status;
+}
+
 static enum sl_status bind(const struct sl_trainer *t, struct sl__captured_step *c,
                            const struct sl__step *step, const struct sl__pending_step *p) {
   const struct sl__plan *plan = c->plan;
@@ -77,6 +101,7 @@ static enum sl_status bind(const struct sl_trainer *t, struct sl__captured_step 
   for (int i = 0; i < plan->count && step->keep; i++)
     for (int l = 0; l < plan->model->count; l++)
       if (plan->slices[i].state[l]) SL__TRY(sl__graph_keep(c->graph, plan->slices[i].state[l]));
+  if (makes_copies(t, plan, step->training)) SL__TRY(keep_copies(c));
   if (!is_whole(t)) status = keep_results(t, c, step);
 out:
   return status;
@@ -85,7 +110,9 @@ out:
 static enum sl_status submit_calls(struct sl_trainer *t, struct sl__plan *plan,
                                    const struct sl__step *step, struct sl__pending_step *p) {
   enum sl_status status = sl__plan_submit(plan, step);
-  return status == SL_OK && is_whole(t) ? sl__trainer_end_step(t, plan, step, p) : status;
+  if (status == SL_OK && is_whole(t)) status = sl__trainer_end_step(t, plan, step, p);
+  if (status == SL_OK && makes_copies(t, plan, step->training)) status = submit_copies(plan);
+  return status;
 }
 
 /* One capture at a time: a predictor's thread may want to capture, too. */
@@ -160,6 +187,8 @@ static enum sl_status run(struct sl_trainer *t, struct sl__captured_step *c, str
     SL__TRY(sl__bf16_copy_refresh(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
   list_bound(plan, step, p, c->bound);
   SL__TRY(sl__graph_submit(c->graph, &(struct sl__graph_run){.bound = c->bound, .step = &record}));
+  for (int i = 0; i < plan->model->count && makes_copies(t, plan, step->training); i++)
+    sl__bf16_copy_made(plan->model, i);
   plan->has_state = true;
   if (!is_whole(t)) status = sl__trainer_end_step(t, plan, step, p);
 out:
