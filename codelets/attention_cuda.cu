@@ -151,7 +151,7 @@ void backward_by_pairs(void *buffers[], struct sl__cuda *cuda, const job &w, flo
 constexpr int MOST_TILE_DIMS = 128;
 
 bool takes_tiles(const struct sl__cuda *cuda, const job &w) {
-  return cuda->major >= 8 && w.a.dims <= MOST_TILE_DIMS;
+  return cuda->architecture >= 800 && w.a.dims <= MOST_TILE_DIMS;
 }
 
 template <class T>

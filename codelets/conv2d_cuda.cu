@@ -1,11 +1,9 @@
-/* Convolution on a GPU: cuDNN's (conv_cuda.h), or where it has no suitable algorithm, as for the
- * weights' gradient of large images, our own (conv_sums_cuda.h). The shape alone decides.
+/* Convolution on a GPU, as one group without dilation (convolve_cuda.h).
  *
  * The weights' gradient is in floats. From bf16 cuDNN would compute it in bf16: sums over all
  * images, rounded to 8 bits. So x and dy are converted to floats, some images at a time, and
  * convolved with TensorFloat-32 allowed: it has more bits than bf16, so the products are exact. */
-#include "codelets/kernels/conv_cuda.h"
-#include "codelets/kernels/conv_sums_cuda.h"
+#include "codelets/kernels/convolve_cuda.h"
 
 namespace {
 
@@ -37,82 +35,37 @@ sl__groupconv_args plain(const sl__conv_args &a, int32_t images) {
 template <class T>
 void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__conv_args *a = sl::args<sl__conv_args>(cl_arg);
-  const T *x = sl::in<T>(buffers, 0), *weight = sl::in<T>(buffers, 1);
-  T *y = sl::out<T>(buffers, 2);
+  const T *weight = sl::in<T>(buffers, 1);
   const T *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : nullptr;
-  const sl__groupconv_args g = plain(*a, a->images);
-  const float one = 1, zero = 0;
-  bool half = sizeof(T) == 2, tf32 = sl__tf32(cl_arg), lacks;
-  enum sl_activation activation = static_cast<enum sl_activation>(a->activation);
-  if (!has_plans<FORWARD>(cuda, g, half, tf32)) {
-    sum_windows(cuda, g, x, weight, bias, y, false);
-    return;
-  }
-  bool fine = each_part<FORWARD>(cuda, g, half, tf32, &lacks, [&](const plan *p, int32_t n) {
-    return sl::cudnn.ConvolutionForward(
-        cuda->dnn, &one, p->x, x + n * sl__conv_x_size(a), p->weight, weight, p->convolution,
-        static_cast<cudnnConvolutionFwdAlgo_t>(p->algorithm), cuda->workspace, p->workspace, &zero,
-        p->y, y + n * sl__conv_y_size(a));
-  });
-  if (fine && (bias || activation != SL_ACTIVATION_NONE))
-    sl::add_bias(cuda, y, static_cast<int64_t>(a->images) * a->out_channels, sl__conv_pixels(a),
-                 sl__conv_pixels(a), bias, a->out_channels, activation);
+  sl__groupconv_args g = plain(*a, a->images);
+  g.activation = a->activation;
+  convolve(cuda, g, sl__tf32(cl_arg), sl::in<T>(buffers, 0), weight, bias, sl::out<T>(buffers, 2),
+           false);
 }
 
 template <class T>
 void data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__conv_args *a = sl::args<sl__conv_args>(cl_arg);
-  const T *dy = sl::in<T>(buffers, 0), *weight = sl::in<T>(buffers, 1);
-  T *dx = sl::out<T>(buffers, 2);
-  sl__groupconv_args g = plain(*a, a->images);
-  bool half = sizeof(T) == 2, tf32 = sl__tf32(cl_arg), add = sl__accumulate(cl_arg), lacks;
-  const float one = 1, beta = add ? 1.0f : 0.0f;
-  g.activation = SL_ACTIVATION_NONE; /* its gradient is in dy */
-  if (!has_plans<DATA>(cuda, g, half, tf32)) {
-    sum_outputs<T>(cuda, g, dy, weight, nullptr, dx, add);
-    return;
-  }
-  each_part<DATA>(cuda, g, half, tf32, &lacks, [&](const plan *p, int32_t n) {
-    return sl::cudnn.ConvolutionBackwardData(
-        cuda->dnn, &one, p->weight, weight, p->y, dy + n * sl__conv_y_size(a), p->convolution,
-        static_cast<cudnnConvolutionBwdDataAlgo_t>(p->algorithm), cuda->workspace, p->workspace,
-        &beta, p->x, dx + n * sl__conv_x_size(a));
-  });
+  const T *none = nullptr;
+  convolve_back(cuda, plain(*a, a->images), sl__tf32(cl_arg), sl::in<T>(buffers, 0),
+                sl::in<T>(buffers, 1), none, sl::out<T>(buffers, 2), sl__accumulate(cl_arg));
 }
 
 /* ---- weights and bias -------------------------------------------------------------------- */
-
-/* The gradient of some images, (+)=. Returns false if the task has failed. */
-bool weight_gradient(struct sl__cuda *cuda, const sl__conv_args *a, bool tf32, int32_t images,
-                     const float *x, const float *dy, float *grad, bool add) {
-  const sl__groupconv_args g = plain(*a, images);
-  const float one = 1, zero = 0;
-  bool lacks;
-  if (!has_plans<WEIGHT>(cuda, g, false, tf32)) {
-    sum_weights(cuda, g, x, dy, grad, add);
-    return true;
-  }
-  return each_part<WEIGHT>(cuda, g, false, tf32, &lacks, [&](const plan *p, int32_t n) {
-    return sl::cudnn.ConvolutionBackwardFilter(
-        cuda->dnn, &one, p->x, x + n * sl__conv_x_size(a), p->y, dy + n * sl__conv_y_size(a),
-        p->convolution, static_cast<cudnnConvolutionBwdFilterAlgo_t>(p->algorithm), cuda->workspace,
-        p->workspace, add || n ? &one : &zero, p->weight, grad);
-  });
-}
 
 struct widened {
   __device__ float operator()(int64_t, float x) const { return x; }
 };
 
-bool weight_gradient(struct sl__cuda *cuda, const sl__conv_args *a, const sl::bf16 *x,
-                     const sl::bf16 *dy, float *grad, float *scratch, bool add) {
+bool widened_gradient(struct sl__cuda *cuda, const sl__conv_args *a, const sl::bf16 *x,
+                      const sl::bf16 *dy, float *grad, float *scratch, bool add) {
   int64_t at_a_time = sl__conv_bf16_adapted(a), xs = sl__conv_x_size(a), ys = sl__conv_y_size(a);
   for (int64_t n = 0; n < a->images; n += at_a_time) {
     int64_t images = a->images - n < at_a_time ? a->images - n : at_a_time;
     float *wide_x = scratch, *wide_dy = scratch + at_a_time * xs;
     sl::map(cuda, images * xs, widened(), wide_x, x + n * xs);
     sl::map(cuda, images * ys, widened(), wide_dy, dy + n * ys);
-    if (!weight_gradient(cuda, a, true, static_cast<int32_t>(images), wide_x, wide_dy, grad,
+    if (!weight_gradient(cuda, plain(*a, static_cast<int32_t>(images)), true, wide_x, wide_dy, grad,
                          add || n))
       return false;
   }
@@ -174,9 +127,9 @@ void weight_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   float *grad = sl::out<float>(buffers, 2);
   bool fine, add = sl__accumulate(cl_arg);
   if constexpr (sizeof(T) == 2)
-    fine = weight_gradient(cuda, a, x, dy, grad, sl::out<float>(buffers, 3), add);
+    fine = widened_gradient(cuda, a, x, dy, grad, sl::out<float>(buffers, 3), add);
   else
-    fine = weight_gradient(cuda, a, sl__tf32(cl_arg), a->images, x, dy, grad, add);
+    fine = weight_gradient(cuda, plain(*a, a->images), sl__tf32(cl_arg), x, dy, grad, add);
   if (fine && a->has_bias)
     bias_gradient(cuda, a, dy, grad + a->out_channels * sl__conv_taps(a), add);
 }

@@ -15,8 +15,9 @@ struct move_means {
   }
 };
 
-__global__ void direction_squares(sl__lamb_rates rates, float decay, const float *p, const float *mean,
-                             const float *square, int64_t n, sl::sums<2> s) {
+__global__ void direction_squares(sl__lamb_rates rates, float decay, const float *p,
+                                  const float *mean, const float *square, int64_t n,
+                                  sl::sums<2> s) {
   int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   double sum[2] = {0, 0};
   for (int64_t i = sl::thread_index(); i < n; i += step) {
@@ -58,9 +59,9 @@ SL__CUDA(lamb_moments) {
     int64_t wanted = sl::blocks(n + 1, 16 * sl::THREADS);
     unsigned grid = static_cast<unsigned>(wanted < 1024 ? wanted : 1024);
     sl::sums<2> s = sl::sums_into<2>(cuda, sl::out<float>(buffers, 3) + 2 * k);
-    SL__LAUNCH((direction_squares), grid, sl::THREADS, 0, cuda->stream, rates, a->decay[k], param + at,
-               static_cast<const float *>(mean + at), static_cast<const float *>(square + at), n,
-               s);
+    SL__LAUNCH((direction_squares), grid, sl::THREADS, 0, cuda->stream, rates, a->decay[k],
+               param + at, static_cast<const float *>(mean + at),
+               static_cast<const float *>(square + at), n, s);
     sl::finish(cuda, s, grid);
   }
 }

@@ -1,5 +1,5 @@
 /* What the CUDA kernels of attention share: where values lie, the rotation of queries and keys,
- * dropout. Included by attention_cuda.cu and attention_tiles_cuda.h only. */
+ * dropout. Included by attention_pairs_cuda.h and attention_tiles_cuda.h only. */
 #ifndef SL_CODELETS_KERNELS_ATTENTION_CUDA_H
 #define SL_CODELETS_KERNELS_ATTENTION_CUDA_H
 

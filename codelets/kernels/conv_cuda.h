@@ -1,7 +1,8 @@
 /* cuDNN's convolutions, planned once a shape; included by codelets' *_cuda.cu only. Only algorithms
  * are used that give the same bits in every run, sum the products directly (Winograd's and
  * Fourier's transforms lose more digits than a tolerance from the sum's length covers) and fit into
- * the workspace; if none fits, half as many images are taken at a time, and so on. */
+ * the workspace; if none fits, half as many images are taken at a time, and so on. Where none fits
+ * one image, there is no plan: see convolve_cuda.h. */
 #ifndef SL_CODELETS_KERNELS_CONV_CUDA_H
 #define SL_CODELETS_KERNELS_CONV_CUDA_H
 

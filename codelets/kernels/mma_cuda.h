@@ -12,10 +12,11 @@
  *     bf16_core     bf16, so the products are exact
  *     tf32_core     floats rounded to TensorFloat-32 (11 bits)
  *     float_core    floats, each as the sum of two of TensorFloat-32; the product of the two small
- *                   parts is left out, which is 2^-22 of the result
+ *                   parts is left out, at most 2^-22 of each product
  *
- * Tensor cores of these types come with architecture 8.0. Where the stand-in is in place of a GPU,
- * a warp's lanes exchange their registers through memory instead. */
+ * Tensor cores of these types come with architecture 8.0; code for older ones computes nothing.
+ * Where the stand-in is in place of a GPU, a warp's lanes exchange their registers through memory
+ * instead. */
 #ifndef SL_CODELETS_KERNELS_MMA_CUDA_H
 #define SL_CODELETS_KERNELS_MMA_CUDA_H
 
@@ -125,11 +126,13 @@ __device__ inline uint32_t pair_of(float first, float second) {
 __device__ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
   int lane = static_cast<int>(threadIdx.x) % 16; /* whose addresses count */
   uint32_t row = static_cast<uint32_t>(__cvta_generic_to_shared(tile + lane * pitch));
-  fragment_b b;
+  fragment_b b = {};
+#if __CUDA_ARCH__ >= 800
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(b.r[0]), "=r"(b.r[1])
                : "r"(row)
                : "memory");
+#endif
   return b;
 }
 #endif

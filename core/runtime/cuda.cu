@@ -21,7 +21,15 @@ struct sl__cuda *sl__cuda_here(void) {
   return &workers[starpu_worker_get_id()];
 }
 
-static __global__ void probe(int *answer) { *answer = 1; }
+/* The answer is the architecture that this code was compiled for, which may be older than the GPU.
+ */
+static __global__ void probe([[maybe_unused]] int *answer) {
+#if defined SL_CUDA_STANDIN
+  *answer = sl_standin::architecture();
+#elif defined __CUDA_ARCH__
+  *answer = __CUDA_ARCH__;
+#endif
+}
 
 static void fail_opening(enum sl_status status, const char *what, const char *why) {
   if (*opening) return;
@@ -37,6 +45,9 @@ static void try_kernel(struct sl__cuda *w) {
   cudaGetLastError(); /* what StarPU met with while it started */
   SL__LAUNCH(probe, 1, 1, 0, w->stream, (int *)w->workspace);
   cudaError_t result = cudaGetLastError();
+  if (result == cudaSuccess)
+    result = cudaMemcpyAsync(&w->architecture, w->workspace, sizeof w->architecture,
+                             cudaMemcpyDeviceToHost, w->stream);
   if (result == cudaSuccess) result = cudaStreamSynchronize(w->stream);
   if (result == cudaSuccess) return;
   snprintf(what, sizeof what,
@@ -63,7 +74,6 @@ static void open_worker(void *unused) {
   (void)unused;
   w->device = starpu_worker_get_devid(starpu_worker_get_id());
   w->stream = starpu_cuda_get_local_stream();
-  cudaDeviceGetAttribute(&w->major, cudaDevAttrComputeCapabilityMajor, w->device);
   cudaError_t memory = cudaMalloc(&w->workspace, SL__CUDA_WORKSPACE);
   if (memory != cudaSuccess) {
     char what[96];

@@ -64,9 +64,9 @@ bool sl__cuda_is_host(void);
 enum sl__plan_cache_slot { SL__CUDA_MATMULS, SL__CUDA_CONVOLUTIONS, SL__PLAN_CACHES };
 
 struct sl__cuda {
-  int device, major;      /* major: of the architecture's number */
-  cudaStream_t stream;    /* StarPU's, but for a recording */
-  cudaStream_t recording; /* in its place while a CUDA graph is recorded: cuda_graph.h */
+  int device, architecture; /* of the code that runs there: 900 for sm_90 */
+  cudaStream_t stream;      /* StarPU's, but for a recording */
+  cudaStream_t recording;   /* in its place while a CUDA graph is recorded: cuda_graph.h */
   cublasLtHandle_t lt;
   cudnnHandle_t dnn;
   void *workspace;

@@ -1,5 +1,6 @@
 /* Attention against loops in double precision over all pairs of steps, whose gradient is checked by
- * finite differences; chunks, rows and heads of a sequence give the bits of the whole. */
+ * finite differences; chunks, rows and heads of a sequence give the bits of the whole, but for the
+ * gradients of keys and values by chunks on a GPU. */
 #include "codelets/attention.h"
 #include "codelets/dropout.h"
 
@@ -271,16 +272,19 @@ static void assert_near_doubles(const double *got, const double *want, int64_t c
       fail_msg("dx: element %lld is %.9g, of the whole %.9g", (long long)i, got[i], want[i]);
 }
 
+/* chunks: the rows came in chunks. A GPU's sums over the queries are cut where chunks end. */
 static void assert_rows(const struct trial *c, const struct values *got, const struct values *whole,
-                        int64_t first) {
+                        int64_t first, bool chunks) {
   int64_t rows = first * c->steps;
   assert_memory_equal(got->y, whole->y + rows * out_of(c), (size_t)y_count(c) * sizeof(double));
   assert_memory_equal(got->lse, whole->lse + rows * c->heads,
                       (size_t)(c->rows * c->steps * c->heads) * sizeof(double));
-  if (on_gpu()) /* whose sums over the queries are cut where chunks end */
-    assert_near_doubles(got->dx, whole->dx + rows * in_of(c), x_count(c));
-  else
-    assert_memory_equal(got->dx, whole->dx + rows * in_of(c), (size_t)x_count(c) * sizeof(double));
+  for (int64_t r = 0; r < c->rows * c->steps; r++) {
+    const double *mine = got->dx + r * in_of(c), *theirs = whole->dx + (rows + r) * in_of(c);
+    int64_t queries = chunks && on_gpu() ? out_of(c) : in_of(c);
+    assert_memory_equal(mine, theirs, (size_t)queries * sizeof(double));
+    assert_near_doubles(mine + queries, theirs + queries, in_of(c) - queries);
+  }
   free(got->y), free(got->lse), free(got->dx);
 }
 
@@ -293,10 +297,10 @@ static void chunks_have_the_bits_of_the_whole(void **state) {
     struct values whole = run(&c[k], 0, x, dy, 0);
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
       struct values got = run(&c[k], 0, x, dy, chunks[i]);
-      assert_rows(&c[k], &got, &whole, 0);
+      assert_rows(&c[k], &got, &whole, 0, true);
     }
     struct values steps = run(&c[k], 0, x, dy, k ? 1 : 5);
-    assert_rows(&c[k], &steps, &whole, 0);
+    assert_rows(&c[k], &steps, &whole, 0, true);
     free(x), free(dy), free(whole.y), free(whole.lse), free(whole.dx);
   }
 }
@@ -310,7 +314,7 @@ static void rows_have_the_bits_of_the_batch(void **state) {
     struct trial part = all;
     part.rows = first == 4 ? 1 : 2;
     struct values got = run(&part, first, x, dy, first ? 0 : 30);
-    assert_rows(&part, &got, &whole, first);
+    assert_rows(&part, &got, &whole, first, !first);
   }
   free(x), free(dy), free(whole.y), free(whole.lse), free(whole.dx);
 }

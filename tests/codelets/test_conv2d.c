@@ -203,16 +203,19 @@ static void types_agree_with_the_sums(void **state) {
 
 /* Images whose windows are more than a GPU's workspace holds: it takes some at a time. */
 static void batches_are_split(void **state) {
-  struct conv many = {11, 1, 304, 304, {2, 5, 5, 1, 1, 0, 0, true, SL_ACTIVATION_TANH}};
+  struct conv many = {11, 1, 280, 280, {2, 5, 5, 1, 1, 0, 0, true, SL_ACTIVATION_TANH}};
   (void)state;
   for (size_t k = 0; k < KINDS; k++) check_kind(&kinds[k], many, k == 1);
 }
 
-/* Images so large that a GPU widens them one by one. */
+/* Images so large that a GPU widens them one by one, and that no algorithm of cuDNN fits into the
+ * workspace: for the weights' gradient, for the others. */
 static void halves_of_large_images(void **state) {
   struct conv large = {2, 1, 1500, 1500, {1, 1, 1, 1, 1, 0, 0, true, SL_ACTIVATION_TANH}};
+  struct conv deep = {1, 16, 512, 512, {1, 3, 3, 1, 1, 1, 1, true, SL_ACTIVATION_TANH}};
   (void)state;
   check_kind(&kinds[KINDS - 1], large, false);
+  check_kind(&kinds[KINDS - 1], deep, false);
 }
 
 static void shapes_are_checked(void **state) {

@@ -78,6 +78,9 @@ struct Range {
 SL_STANDIN_API cudaError_t work(cudaStream_t stream, const char *name, std::vector<Range> ranges,
                                 std::function<void()> run);
 
+/* What __CUDA_ARCH__ is in the code of a device. */
+SL_STANDIN_API int architecture();
+
 /* A combination that a library was asked for (library_keys.cu). */
 SL_STANDIN_API void note_library_key(const char *key);
 

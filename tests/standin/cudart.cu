@@ -55,13 +55,17 @@ struct ProtectionKey {
     act.sa_flags = SA_SIGINFO | SA_RESETHAND;
     sigaction(SIGSEGV, &act, nullptr);
   }
-  /* The access is tried again afterwards, and ends the process. */
+  /* The access is tried again afterwards, and ends the process; a signal that was sent is sent
+   * again. */
   static void tell(int, siginfo_t *info, void *) {
     static const char text[] = "stand-in: the CPU reads or writes a device's memory\n";
+    if (info->si_code <= 0) raise(SIGSEGV);
     if (info->si_code == SEGV_PKUERR && write(2, text, sizeof text - 1) < 0) return;
   }
   void protect(void *block, size_t bytes, bool on) const {
-    if (key >= 0) pkey_mprotect(block, bytes, PROT_READ | PROT_WRITE, on ? key : 0);
+    if (key < 0 || !pkey_mprotect(block, bytes, PROT_READ | PROT_WRITE, on ? key : 0)) return;
+    perror("stand-in: pkey_mprotect");
+    abort();
   }
 };
 const ProtectionKey &protection_key() {
@@ -77,6 +81,15 @@ struct DeviceAccess { /* the calling thread's, as long as this lives */
   }
   ~DeviceAccess() {
     if (protection_key().key >= 0) pkey_set(protection_key().key, (unsigned)before);
+  }
+};
+
+struct HostAccess { /* the other way round */
+  HostAccess() {
+    if (protection_key().key >= 0) pkey_set(protection_key().key, PKEY_DISABLE_ACCESS);
+  }
+  ~HostAccess() {
+    if (protection_key().key >= 0) pkey_set(protection_key().key, 0);
   }
 };
 
@@ -181,6 +194,8 @@ World &world() {
 /* After main, when StarPU's threads are gone. */
 struct Teller {
   ~Teller() {
+    /* LeakSanitizer reads all memory that is left */
+    if (protection_key().key >= 0) pkey_set(protection_key().key, 0);
     const char *path = getenv("SL_STANDIN_COUNT");
     FILE *file = path ? fopen(path, "w") : nullptr;
     if (!file) return;
@@ -651,6 +666,11 @@ cudaError_t work(cudaStream_t stream, const char *name, std::vector<Range> range
   }));
 }
 
+int architecture() {
+  const char *text = getenv("SL_STANDIN_ARCHITECTURE");
+  return text ? (int)strtol(text, nullptr, 10) : 900;
+}
+
 bool find_allocation(const void *pointer, const void **begin, size_t *size) {
   World &w = world();
   Lock lock(w.mutex);
@@ -1089,6 +1109,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
     return note(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
   return note(add(w, stream, Node{"a host function", false, [=] {
                                     in_callback = true; /* where calls of CUDA are not permitted */
+                                    HostAccess access;
                                     function(data);
                                     in_callback = false;
                                     return cudaSuccess;
