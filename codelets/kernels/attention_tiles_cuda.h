@@ -187,6 +187,13 @@ struct softmax {
   }
 };
 
+/* Does one of the warp's queries read a key from `first` on? If not, the bits are the same without
+ * the work. */
+__device__ inline bool warp_reads(const job &w, const position &at, int64_t first) {
+  int64_t earliest = at.first + at.row - lane_row();
+  return earliest < w.a.steps && first < w.a.o.position + earliest + 16;
+}
+
 /* Products of queries and keys become scores; bf16 products are exact until here. */
 template <class S>
 __device__ void scale(const job &w, fragment_c (&s)[S::BLOCKS]) {
@@ -235,6 +242,7 @@ __global__ void __launch_bounds__(S::THREADS)
     load_keys<S>(w, at.n, kv, first, S::COLUMNS, 0, k);
     load_keys<S>(w, at.n, kv, first, S::COLUMNS, 1, v);
     __syncthreads();
+    if (!warp_reads(w, at, first)) continue;
     multiply_rows<S>(s, q + (at.row - lane_row()) * S::PITCH, k);
     scale<S>(w, s);
     if (first + S::COLUMNS > w.a.o.position + at.first) hide_later<S>(s, query, first + at.column);
@@ -298,6 +306,7 @@ __global__ void __launch_bounds__(S::THREADS)
     load_keys<S>(w, at.n, kv, first, S::COLUMNS, 0, k);
     load_keys<S>(w, at.n, kv, first, S::COLUMNS, 1, v);
     __syncthreads();
+    if (!warp_reads(w, at, first)) continue;
     multiply_rows<S>(s, q + warp * S::PITCH, k);
     multiply_rows<S>(ds, o + warp * S::PITCH, v);
 #pragma unroll
@@ -405,6 +414,8 @@ __global__ void __launch_bounds__(S::THREADS)
       load_slope<S>(w, at.n, t, head, d, dy, is_in_eights(w, dy), o + r * S::PITCH + d);
     });
     __syncthreads();
+    /* the last query of these is the latest */
+    if (w.a.o.position + queries[S::COLUMNS - 1].step < at.first + warp) continue;
     multiply_rows<S>(p, k + warp * S::PITCH, q);
     multiply_rows<S>(ds, v + warp * S::PITCH, o);
 #pragma unroll

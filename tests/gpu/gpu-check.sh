@@ -111,7 +111,8 @@ pictures() {
 images=digits colours=shapes corpus=grammar
 if [ -n "$small" ]; then # the evaluation at the end would take longer than all steps
   mkdir "$work/images" && pictures train 192 && pictures t10k 10
-  images=$work/images colours=$work/images corpus=$0
+  head -c 4000 "$0" >"$work/corpus"
+  images=$work/images colours=$work/images corpus=$work/corpus
 fi
 # options TRAINER: such that a CPU takes some seconds
 options() {

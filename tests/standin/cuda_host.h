@@ -220,11 +220,12 @@ SL_STANDIN_API void atomic_access(const void *pointer, size_t size, const void *
 }
 #define SL_ATOMIC_ACCESS(p) sl_standin::atomic_access(p, sizeof *(p), __builtin_return_address(0))
 #define SL_ATOMIC_FUNCTION __attribute__((noinline, no_sanitize("thread")))
-#define SL_UNSEEN SL_ATOMIC_FUNCTION /* a function whose memory is the stand-in's own */
+/* A function whose memory is the stand-in's own: nothing checks it. */
+#define SL_UNSEEN __attribute__((noinline, no_sanitize("thread", "address", "undefined")))
 #else
 #define SL_ATOMIC_ACCESS(p) (void)0
 #define SL_ATOMIC_FUNCTION
-#define SL_UNSEEN
+#define SL_UNSEEN __attribute__((noinline, no_sanitize("address", "undefined")))
 #endif
 template <class T>
 SL_ATOMIC_FUNCTION T sl_standin_swap(T *p, T value) {
