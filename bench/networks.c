@@ -140,6 +140,7 @@ void network_shrink(struct network *network) {
   if (network->hidden) network->hidden = 16;
   if (network->embed) network->embed = 16;
   if (network->seq) network->seq = 5;
+  if (network->heads) network->heads = 4;
 }
 
 double network_gflop(const struct network *network) {

@@ -166,11 +166,6 @@ static struct sl_shape y_shape(const struct trial *c) {
   return SL_SHAPE(c->rows, c->steps, out_of(c));
 }
 
-static bool on_gpu(void) {
-  const char *device = getenv("SL_TEST_DEVICE");
-  return device && strncmp(device, "cpu", 3) != 0;
-}
-
 /* Forward and backward, with dx added to `old`. */
 static void check(const struct trial *c, bool bf16) {
   int64_t nx = x_count(c), ny = y_count(c), sums = c->rows * c->steps * c->heads;

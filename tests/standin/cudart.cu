@@ -72,24 +72,16 @@ const ProtectionKey &protection_key() {
   static const ProtectionKey *it = new ProtectionKey;
   return *it;
 }
-struct DeviceAccess { /* the calling thread's, as long as this lives */
+/* The calling thread's right to device memory, as long as this lives. */
+struct Access {
   int before = 0;
-  DeviceAccess() {
+  explicit Access(bool allowed) {
     if (protection_key().key < 0) return;
     before = pkey_get(protection_key().key);
-    pkey_set(protection_key().key, 0);
+    pkey_set(protection_key().key, allowed ? 0 : PKEY_DISABLE_ACCESS);
   }
-  ~DeviceAccess() {
+  ~Access() {
     if (protection_key().key >= 0) pkey_set(protection_key().key, (unsigned)before);
-  }
-};
-
-struct HostAccess { /* the other way round */
-  HostAccess() {
-    if (protection_key().key >= 0) pkey_set(protection_key().key, PKEY_DISABLE_ACCESS);
-  }
-  ~HostAccess() {
-    if (protection_key().key >= 0) pkey_set(protection_key().key, 0);
   }
 };
 
@@ -282,7 +274,7 @@ void run_first(World &w, Lock &lock, const std::shared_ptr<Stream> &stream) {
     lock.unlock();
     cudaError_t error;
     {
-      DeviceAccess access;
+      Access access(true);
       error = op.run();
     }
     op.run = nullptr;
@@ -423,7 +415,7 @@ cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
   if (posix_memalign(&block, page, whole)) return cudaErrorMemoryAllocation;
   if (on_device) protection_key().protect(block, whole, true);
   ASAN_POISON_MEMORY_REGION((char *)block + used, whole - used);
-  DeviceAccess access;
+  Access access(true);
   block = (char *)block + shift;
   memset(block, guard_byte, guard);
   memset((char *)block + guard, 0xff, size); /* NaN, and as an index out of range */
@@ -439,7 +431,7 @@ cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
 cudaError_t release(World &w, std::map<uintptr_t, Memory>::iterator it) {
   Memory m = it->second;
   cudaError_t result = cudaSuccess;
-  DeviceAccess access;
+  Access access(true);
   for (size_t i = 0; i < guard; i++)
     if ((unsigned char)m.block[i] != guard_byte ||
         (unsigned char)m.block[guard + m.size + i] != guard_byte) {
@@ -1109,7 +1101,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
     return note(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
   return note(add(w, stream, Node{"a host function", false, [=] {
                                     in_callback = true; /* where calls of CUDA are not permitted */
-                                    HostAccess access;
+                                    Access access(false);
                                     function(data);
                                     in_callback = false;
                                     return cudaSuccess;

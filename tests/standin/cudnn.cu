@@ -47,13 +47,12 @@ cudnnStatus_t refuse(cudnnStatus_t status, const char *format, ...) {
 #define BAD(...) return refuse(CUDNN_STATUS_BAD_PARAM, __VA_ARGS__)
 #define UNSUPPORTED(...) return refuse(CUDNN_STATUS_NOT_SUPPORTED, __VA_ARGS__)
 
-constexpr size_t FILTER_WORKSPACE = 65536;
-
 struct Algorithm {
   int number;
   bool deterministic, supported;
   size_t workspace;
   bool dilates = true, takes_bf16 = true; /* as NVIDIA's table of the algorithms */
+  size_t matrices = 1;                    /* of windows, in a workspace that is not empty */
 };
 const Algorithm forward_algorithms[] = {
     {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED, false, true, 131072},
@@ -68,7 +67,7 @@ const Algorithm data_algorithms[] = {
 const Algorithm filter_algorithms[] = {
     {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0, false, true, 0},
     {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3, false, true, 4096},
-    {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, true, true, FILTER_WORKSPACE},
+    {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, true, true, 65536, true, true, 8},
     {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, true, false, 0}};
 const Algorithm *find(const Algorithm (&all)[4], int number) {
   for (auto &algorithm : all)
@@ -201,15 +200,13 @@ void store(const std::vector<double> &sums, float alpha, float beta, void *data,
   });
 }
 
-/* An algorithm's workspace and, if it is not empty, the matrix of windows: more images need more.
- * That of the weights' gradient is larger, so that large images get none in 64 MiB, as on an H200.
- */
+/* An algorithm's workspace and, if it is not empty, the matrices of windows: more images need more.
+ * For the weights' gradient of large images 64 MiB are too little, as on an H200. */
 size_t workspace_of(const Algorithm &algorithm, const Convolution &c) {
   size_t windows = (size_t)c.y.dims[0] * c.y.dims[2] * c.y.dims[3];
   size_t taps = (size_t)c.w.dims[1] * c.w.dims[2] * c.w.dims[3];
-  size_t times = algorithm.workspace == FILTER_WORKSPACE ? 8 : 1;
-  return algorithm.workspace ? algorithm.workspace + times * windows * taps * bytes_of(c.x.type)
-                             : 0;
+  size_t matrices = algorithm.matrices * windows * taps * bytes_of(c.x.type);
+  return algorithm.workspace ? algorithm.workspace + matrices : 0;
 }
 
 const char *math_name(cudnnMathType_t math) {
