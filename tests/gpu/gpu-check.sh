@@ -111,7 +111,7 @@ pictures() {
 images=digits colours=shapes corpus=grammar
 if [ -n "$small" ]; then # the evaluation at the end would take longer than all steps
   mkdir "$work/images" && pictures train 192 && pictures t10k 10
-  head -c 4000 "$0" >"$work/corpus"
+  head -c 8000 "$0" >"$work/corpus" # a twentieth of it must fill a batch of words
   images=$work/images colours=$work/images corpus=$work/corpus
 fi
 # options TRAINER: such that a CPU takes some seconds
