@@ -421,8 +421,9 @@ static void nothing_is_copied_twice(void **state) {
   evaluate(&t);
   assert_int_equal(sl__tensor_writes(block->half), copies);
   steps(&t, 7);
-  assert_int_equal(sl__tensor_writes(block->half), copies + 6); /* none before the first */
-  assert_null(t.model->layers[3].params.half);                  /* the normalisation's */
+  evaluate(&t); /* eager steps copy before they read, captured ones after the update */
+  assert_int_equal(sl__tensor_writes(block->half), copies + 7);
+  assert_null(t.model->layers[3].params.half); /* the normalisation's */
   end(&t);
 }
 
