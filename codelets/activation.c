@@ -2,6 +2,7 @@
 #include "codelets/activation.h"
 
 #include "codelets/codelets.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -24,6 +25,19 @@ SL__SIMD void sl__activate(enum sl_activation activation, const float *x, float 
   for (int64_t i = 0; i < n; i++) y[i] = sl__activation_value(a, x[i]);
   SL__EACH_ACTIVATION(SL__LOOP)
 #undef SL__LOOP
+}
+
+enum { BLOCK = 2048 }; /* values that a core's first cache holds as floats */
+
+void sl__activate_bf16(enum sl_activation activation, const uint16_t *x, uint16_t *y, int64_t n) {
+  float values[BLOCK];
+  if (activation == SL_ACTIVATION_NONE && x == y) return;
+  for (int64_t i = 0, count; i < n; i += count) {
+    count = n - i < BLOCK ? n - i : BLOCK;
+    sl__bf16_widen(x + i, values, count);
+    sl__activate(activation, values, values, count);
+    sl__bf16_narrow(values, y + i, count);
+  }
 }
 
 SL__SIMD static void backward(enum sl_activation activation, const float *saved, const float *dy,
@@ -61,6 +75,29 @@ SL__KERNEL void sl__activation_backward_inplace_cpu(void *buffers[], void *cl_ar
   const struct sl__activation_args *a = sl__args(cl_arg);
   float *dy = sl__buffer(buffers, 1);
   backward(a->activation, sl__buffer(buffers, 0), dy, dy, a->count);
+}
+
+/* ---- rows of bf16 ---------------------------------------------------------------------------- */
+
+static struct sl__rowwise rows_of(struct sl__activation_args *a, int64_t count) {
+  const struct sl__rowwise r = {.rows = a->count, .buffers = 7};
+  if (count) a->count = count;
+  return r;
+}
+
+struct sl__rowwise sl__activation_forward_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count);
+}
+
+struct sl__rowwise sl__activation_backward_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count);
+}
+
+struct sl__rowwise sl__activation_backward_inplace_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -133,4 +133,7 @@ struct sl__activation_args {
 /* y[i] = act(x[i]) for n values; x and y may be the same. Host only. */
 void sl__activate(enum sl_activation activation, const float *x, float *y, int64_t n);
 
+/* The same for bf16. */
+void sl__activate_bf16(enum sl_activation activation, const uint16_t *x, uint16_t *y, int64_t n);
+
 #endif

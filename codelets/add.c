@@ -1,6 +1,7 @@
 /* Sums of tensors: the end of a residual edge, with a relu behind it or not. */
 #include "codelets/add.h"
 
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/elementwise.h"
 
 SL__SIMD static void add(const float *a, const float *b, float *y, int64_t n) {
@@ -53,6 +54,22 @@ SL__KERNEL void sl__add_relu_backward_cpu(void *buffers[], void *cl_arg) {
   (sl__accumulate(cl_arg) ? add_slopes : slopes)(sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                                                  sl__buffer(buffers, 2), sl__buffer(buffers, 3),
                                                  args->count);
+}
+
+static struct sl__rowwise rows_of(struct sl__add_args *a, int64_t count) {
+  const struct sl__rowwise r = {.rows = a->count, .buffers = UINT32_MAX};
+  if (count) a->count = count;
+  return r;
+}
+
+struct sl__rowwise sl__add_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count);
+}
+
+struct sl__rowwise sl__add_relu_backward_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count);
 }
 
 enum sl_status sl__add_terms(struct sl_context *context, const struct sl__launch *l, int count,

@@ -11,6 +11,7 @@
 
 #include "codelets/activation.h"
 #include "codelets/dropout.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/tiles.h"
 #include "core/base/error.h"
 
@@ -531,6 +532,27 @@ SL__KERNEL void sl__attention_backward_cpu(void *buffers[], void *cl_arg) {
                    .add = sl__accumulate(cl_arg)};
   if (w.a->context) w.state = sl__buffer(buffers, 6), w.dstate = sl__buffer(buffers, 7);
   each_head(&w, cl_arg, sl__buffer(buffers, 5), true, backward_head);
+}
+
+/* ---- rows of bf16 -------------------------------------------------------------------------- */
+
+static struct sl__rowwise rows_of(struct sl__attention_args *a, int64_t first, int64_t count,
+                                  uint32_t buffers) {
+  const struct sl__rowwise r = {.rows = a->rows, .buffers = buffers};
+  if (!count) return r;
+  a->rows = count;
+  a->o.dropout.first += (uint64_t)first;
+  return r;
+}
+
+struct sl__rowwise sl__attention_forward_rows(void *args, int64_t first, int64_t count) {
+  const uint32_t scratch = 1 << 3;
+  return rows_of(args, first, count, UINT32_MAX & ~scratch);
+}
+
+struct sl__rowwise sl__attention_backward_rows(void *args, int64_t first, int64_t count) {
+  const uint32_t scratch = 1 << 5;
+  return rows_of(args, first, count, UINT32_MAX & ~scratch);
 }
 
 /* ---- submission ---------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* y (+)= alpha x: copies, scales, accumulates. */
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/elementwise.h"
 
 SL__SIMD static void scale(float alpha, const float *x, float *y, int64_t n) {
@@ -13,6 +14,14 @@ SL__KERNEL void sl__axpy_cpu(void *buffers[], void *cl_arg) {
   const struct sl__scalar_args *a = sl__args(cl_arg);
   (sl__accumulate(cl_arg) ? scale_add : scale)(a->scalar, sl__buffer(buffers, 0),
                                                sl__buffer(buffers, 1), a->count);
+}
+
+struct sl__rowwise sl__axpy_rows(void *args, int64_t first, int64_t count) {
+  struct sl__scalar_args *a = args;
+  const struct sl__rowwise r = {.rows = a->count, .buffers = 3};
+  (void)first;
+  if (count) a->count = count;
+  return r;
 }
 
 enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, float alpha,

@@ -1,10 +1,12 @@
 /* Dense layer: y = act(x W^T + b), W [O, I] as in PyTorch, the flat parameter block is W then b. */
 #include "codelets/activation.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/dense.h"
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/gemm.h"
+#include "codelets/kernels/onednn.h"
 #include "codelets/kernels/tiles.h"
 #include "codelets/kernels/weight_gradient.h"
 #include "core/base/error.h"
@@ -160,6 +162,67 @@ SL__KERNEL void sl__dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
+/* ---- bf16 as it is ------------------------------------------------------------------------- */
+
+/* saved as for floats. The activation reads sums that are rounded already. */
+static bool forward_bf16(const struct sl__dense_args *a, const uint16_t *x, const uint16_t *weight,
+                         const uint16_t *bias, uint16_t *saved, uint16_t *y) {
+  uint16_t *sum = saved ? saved : y;
+  if (a->implementation != SL__BF16 ||
+      !sl__onednn_product(
+          &(struct sl__onednn_product){.m = a->rows, .n = a->out, .k = a->in, .transpose_b = true},
+          x, weight, a->has_bias ? bias : NULL, sum))
+    return false;
+  sl__activate_bf16(a->activation, sum, y, (int64_t)a->rows * a->out);
+  return true;
+}
+
+bool sl__dense_forward_bf16(void *buffers[], void *cl_arg) {
+  const struct sl__dense_args *a = sl__args(cl_arg);
+  const uint16_t *param = sl__buffer(buffers, 1);
+  return forward_bf16(a, sl__buffer(buffers, 0), param, param + (int64_t)a->out * a->in,
+                      sl__buffer_count(cl_arg) > 3 ? sl__buffer(buffers, 3) : NULL,
+                      sl__buffer(buffers, 2));
+}
+
+bool sl__dense_shared_forward_bf16(void *buffers[], void *cl_arg) {
+  return forward_bf16(
+      sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+      sl__buffer_count(cl_arg) > 4 ? sl__buffer(buffers, 4) : NULL, sl__buffer(buffers, 3));
+}
+
+struct sl__rowwise sl__bias_backward_rows(void *args, int64_t first, int64_t count) {
+  struct sl__dense_args *a = args;
+  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0, .sums = true};
+  (void)first;
+  if (count) a->rows = (int32_t)count;
+  return r;
+}
+
+bool sl__dense_backward_data_bf16(void *buffers[], void *cl_arg) {
+  const struct sl__dense_args *a = sl__args(cl_arg);
+  return a->implementation == SL__BF16 &&
+         sl__onednn_product(
+             &(struct sl__onednn_product){
+                 .m = a->rows, .n = a->in, .k = a->out, .add = sl__accumulate(cl_arg)},
+             sl__buffer(buffers, 0), sl__buffer(buffers, 1), NULL, sl__buffer(buffers, 2));
+}
+
+bool sl__dense_backward_weight_bf16(void *buffers[], void *cl_arg) {
+  const struct sl__dense_args *a = sl__args(cl_arg);
+  const uint16_t *x = sl__buffer(buffers, 0), *dy = sl__buffer(buffers, 1);
+  float *grad = sl__buffer(buffers, 2);
+  bool add = sl__accumulate(cl_arg);
+  if (a->implementation != SL__BF16 ||
+      !sl__onednn_product(
+          &(struct sl__onednn_product){
+              .m = a->out, .n = a->in, .k = a->rows, .transpose_a = true, .wide = true, .add = add},
+          dy, x, NULL, grad))
+    return false;
+  if (a->has_bias) sl__bias_gradient_bf16(a->rows, a->out, dy, add, grad + (int64_t)a->out * a->in);
+  return true;
+}
+
 /* ---- measuring --------------------------------------------------------------------------- */
 
 typedef void try_dense(enum sl__implementation i, const void *args, float *const *m);
@@ -247,7 +310,8 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              struct sl__tensor *const *tensors, struct sl__dense_args *a,
                              try_dense *try) {
   struct sl__launch own = *l;
-  a->implementation = choose(context, op, count, tensors, a, try);
+  a->implementation =
+      sl__reads_bf16(context, tensors[0]) ? SL__BF16 : choose(context, op, count, tensors, a, try);
   bool is_forward = try == try_forward || try == try_shared_forward;
   if (is_forward && a->implementation == SL__DIRECT_CONV && tensors[0]->type != SL_BF16) {
     own.cut = cut_of(a);

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/elementwise.h"
+#include "core/base/half.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -20,6 +22,22 @@ SL__KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
     else
       for (int64_t d = 0; d < a->features; d++) y[d] = NAN; /* the loss check reports it */
   }
+}
+
+/* The same for a table in bf16, without a copy of it in floats. */
+bool sl__embedding_forward_bf16(void *buffers[], void *cl_arg) {
+  const struct sl__embedding_args *a = sl__args(cl_arg);
+  const void *tokens = sl__buffer(buffers, 0);
+  const uint16_t *table = sl__buffer(buffers, 1), no_number = sl__bf16_code(NAN);
+  uint16_t *y = sl__buffer(buffers, 2);
+  for (int64_t n = 0; n < a->rows * a->steps; n++, y += a->features) {
+    int32_t token = sl__embedding_token(a, tokens, n);
+    if (sl__embedding_has(a, token))
+      memcpy(y, table + token * a->features, (size_t)a->features * sizeof *y);
+    else
+      for (int64_t d = 0; d < a->features; d++) y[d] = no_number;
+  }
+  return true;
 }
 
 /* A repeated token gets all its gradients, in the order of the batch. */
@@ -52,6 +70,14 @@ SL__KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
                                         sl__buffer(buffers, 4), sl__accumulate(cl_arg));
   collect(&a->tokens, sl__buffer(buffers, 0), sl__buffer(buffers, 1), &rows);
   sl__rows_end(&rows);
+}
+
+struct sl__rowwise sl__embedding_backward_weight_rows(void *args, int64_t first, int64_t count) {
+  struct sl__embedding_args *a = args;
+  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0 | 1 << 1, .sums = true};
+  (void)first;
+  if (count) a->rows = count;
+  return r;
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

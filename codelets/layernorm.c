@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codelets/codelets.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "core/base/error.h"
 
 enum { PARTS = 16 }; /* partial sums: one order of summation for all widths of vectors */
@@ -176,6 +177,30 @@ SL__KERNEL void sl__layernorm_backward_weight_cpu(void *buffers[], void *cl_arg)
       if (beta) beta[c] += sum_of(dy + at, a->plane);
     }
   }
+}
+
+/* ---- rows of bf16 ------------------------------------------------------------------------ */
+
+static struct sl__rowwise rows_of(struct sl__layernorm_args *a, int64_t count, uint32_t buffers,
+                                  bool sums) {
+  const struct sl__rowwise r = {.rows = a->rows / a->groups, .buffers = buffers, .sums = sums};
+  if (count) a->rows = count * a->groups;
+  return r;
+}
+
+struct sl__rowwise sl__layernorm_forward_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count, 1 << 0 | 1 << 2, false);
+}
+
+struct sl__rowwise sl__layernorm_backward_data_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count, 1 << 0 | 1 << 2 | 1 << 3, false);
+}
+
+struct sl__rowwise sl__layernorm_backward_weight_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count, 1 << 0 | 1 << 1, true);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

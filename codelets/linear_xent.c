@@ -4,11 +4,16 @@
  * logits ever exists. The chunks depend on shapes alone, and dW adds them up in their order. */
 #include "codelets/linear_xent.h"
 
+#include <string.h>
+
 #include "codelets/codelets.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/gemm.h"
+#include "codelets/kernels/onednn.h"
 #include "codelets/kernels/weight_gradient.h"
 #include "core/base/error.h"
+#include "core/runtime/failure.h"
 
 /* Logits of a chunk, at most: 64 MB. Each chunk reads the weight twice and its gradient once and
  * writes that. Measured on one Zen 3 core, 640 rows of 256 inputs and 50,257 words, against
@@ -106,6 +111,114 @@ SL__KERNEL void sl__linear_xent_bias_gradient_cpu(void *buffers[], void *cl_arg)
   run(buffers, cl_arg, 3);
 }
 
+/* ---- bf16 as it is ------------------------------------------------------------------------- */
+
+/* Logits are floats, their gradient is bf16. */
+struct head_bf16 {
+  const uint16_t *x, *weight;
+  uint16_t *dx;
+  struct head of_floats; /* labels, biases, gradients of parameters, scratch */
+};
+
+/* [rows, out] floats become codes, from the memory's beginning on. */
+static void narrow_rows(float *values, float *spare, int64_t rows, int64_t out) {
+  uint16_t *codes = (uint16_t *)spare, *to = (uint16_t *)values;
+  for (int64_t n = 0; n < rows; n++) {
+    sl__bf16_narrow(values + n * out, codes, out);
+    memcpy(to + n * out, codes, (size_t)out * sizeof *codes);
+  }
+}
+
+/* Before the biases; false: oneDNN refuses the product. */
+static bool chunk_logits(const struct sl__linear_xent_args *a, const uint16_t *x,
+                         const uint16_t *weight, int64_t rows, float *logits) {
+  const struct sl__onednn_product p = {
+      .m = rows, .n = a->xent.classes, .k = a->in, .transpose_b = true, .wide = true};
+  return sl__onednn_product(&p, x, weight, NULL, logits);
+}
+
+static bool chunk_slopes(const struct sl__linear_xent_args *a, const struct head_bf16 *h,
+                         int64_t first, int64_t rows, bool add) {
+  int64_t in = a->in, out = a->xent.classes;
+  const uint16_t *dlogits = (const uint16_t *)h->of_floats.logits;
+  const struct sl__onednn_product of_x = {.m = rows, .n = in, .k = out},
+                                  of_weight = {.m = out,
+                                               .n = in,
+                                               .k = rows,
+                                               .transpose_a = true,
+                                               .wide = true,
+                                               .add = add};
+  return sl__onednn_product(&of_x, dlogits, h->weight, NULL, h->dx + first * in) &&
+         sl__onednn_product(&of_weight, dlogits, h->x + first * in, NULL, h->of_floats.grad);
+}
+
+/* Behind chunk_logits. false: oneDNN refuses a product. */
+static bool one_chunk_bf16(const struct sl__linear_xent_args *a, const struct head_bf16 *h,
+                           int64_t first, int64_t rows, bool add, struct sl__xent_sums *sums) {
+  const struct head *f = &h->of_floats;
+  int64_t out = a->xent.classes;
+  struct sl__xent_args xent = a->xent;
+  xent.first = first;
+  xent.rows = rows;
+  if (f->bias) add_bias(f->logits, f->bias, rows, out);
+  sl__xent_rows(&xent, f->logits, f->labels, f->class_weights, h->dx ? f->spare : NULL, sums);
+  if (!h->dx) return true;
+  if (f->bias_grad) sl__bias_gradient(rows, out, f->logits, 0, out, add, f->bias_grad);
+  narrow_rows(f->logits, f->spare, rows, out);
+  return chunk_slopes(a, h, first, rows, add);
+}
+
+/* The biases as floats. */
+static const float *bias_of(const struct sl__linear_xent_args *a, void *buffers[], void *cl_arg,
+                            int gradients) {
+  int64_t out = a->xent.classes;
+  int which = a->bias == SL__BIAS_ALONE ? sl__head_bias(gradients) : 1;
+  if (!sl__is_bf16(cl_arg, which)) return sl__buffer(buffers, which);
+  const uint16_t *codes = sl__buffer(buffers, which);
+  float *bias = sl__bf16_room(out);
+  if (bias) sl__bf16_widen(codes + (which == 1 ? out * a->in : 0), bias, out);
+  return bias;
+}
+
+static bool run_bf16(void *buffers[], void *cl_arg, int gradients) {
+  const struct sl__linear_xent_args *a = sl__args(cl_arg);
+  int64_t out = a->xent.classes, rows = a->xent.rows;
+  struct head_bf16 h = {.x = sl__buffer(buffers, 0), .weight = sl__buffer(buffers, 1)};
+  struct head *f = &h.of_floats;
+  struct sl__xent_sums sums = {0};
+  if (a->implementation != SL__BF16) return false;
+  f->labels = sl__buffer(buffers, 2);
+  f->spare = sl__buffer(buffers, sl__head_scratch(gradients));
+  f->logits = f->spare + out;
+  if (a->xent.weighted) f->class_weights = sl__buffer(buffers, sl__head_weights(a, gradients));
+  if (gradients) {
+    h.dx = sl__buffer(buffers, SL__HEAD_DX);
+    f->grad = sl__buffer(buffers, SL__HEAD_GRAD);
+    if (a->bias == SL__BIAS_IN_BLOCK) f->bias_grad = f->grad + out * a->in;
+    if (a->bias == SL__BIAS_ALONE) f->bias_grad = sl__buffer(buffers, SL__HEAD_BIAS_GRAD);
+  }
+  if (a->bias != SL__NO_BIAS) f->bias = bias_of(a, buffers, cl_arg, gradients);
+  for (int64_t first = 0; first < rows; first += a->chunk) {
+    int64_t count = a->chunk < rows - first ? a->chunk : rows - first;
+    if (!chunk_logits(a, h.x + first * a->in, h.weight, count, f->logits)) return false;
+    if (one_chunk_bf16(a, &h, first, count, first > 0 || sl__accumulate(cl_arg), &sums)) continue;
+    sl__task_failed(SL_NO_MEMORY, "linear_xent: oneDNN refuses a product of bf16 matrices");
+    break;
+  }
+  sl__xent_stats(&sums, sl__buffer(buffers, 3));
+  return true;
+}
+
+bool sl__linear_xent_bf16(void *buffers[], void *cl_arg) { return run_bf16(buffers, cl_arg, 0); }
+
+bool sl__linear_xent_gradient_bf16(void *buffers[], void *cl_arg) {
+  return run_bf16(buffers, cl_arg, 2);
+}
+
+bool sl__linear_xent_bias_gradient_bf16(void *buffers[], void *cl_arg) {
+  return run_bf16(buffers, cl_arg, 3);
+}
+
 /* ---- submission -------------------------------------------------------------------------- */
 
 static void renew(void *args, const struct sl__step_record *step) {
@@ -147,15 +260,16 @@ size_t sl__linear_xent_scratch(int64_t rows, int64_t classes) {
 enum sl_status sl__linear_xent(struct sl_context *context, const struct sl__launch *l,
                                const struct sl__linear_xent *t) {
   struct sl__launch launch = *l;
-  struct sl__linear_xent_args a = {.xent = {.from = t->from,
-                                            .scale = t->scale,
-                                            .smoothing = t->smoothing,
-                                            .weighted = t->class_weights != NULL,
-                                            .part = t->part},
-                                   .bias = t->bias       ? SL__BIAS_ALONE
-                                           : t->has_bias ? SL__BIAS_IN_BLOCK
-                                                         : SL__NO_BIAS,
-                                   .implementation = (int32_t)sl__product_choice(context)};
+  struct sl__linear_xent_args a = {
+      .xent = {.from = t->from,
+               .scale = t->scale,
+               .smoothing = t->smoothing,
+               .weighted = t->class_weights != NULL,
+               .part = t->part},
+      .bias = t->bias       ? SL__BIAS_ALONE
+              : t->has_bias ? SL__BIAS_IN_BLOCK
+                            : SL__NO_BIAS,
+      .implementation = sl__reads_bf16(context, t->x) ? SL__BF16 : sl__product_choice(context)};
   struct sl__tensor *tensors[10] = {t->x, t->param, t->targets, t->stats};
   struct sl__op *op = &sl__op_linear_xent;
   enum sl_status status = check(t, &a);

@@ -11,13 +11,30 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__BF16_ADAPTED(name, modes)                                                              \
   SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg);                            \
   SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg) {                           \
-    sl__run_with_bf16_adapter(sl__##name##_cpu, modes, buffers, cl_arg);                           \
+    sl__run_with_bf16_adapter(sl__##name##_cpu, modes, NULL, buffers, cl_arg);                     \
+  }
+/* NAME_rows tells which rows do not need each other. */
+#define SL__WRAP_ROWS(name, modes)                                                                 \
+  sl__rows_of sl__##name##_rows;                                                                   \
+  SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg);                            \
+  SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg) {                           \
+    sl__run_with_bf16_adapter(sl__##name##_cpu, modes, sl__##name##_rows, buffers, cl_arg);        \
+  }
+/* A kernel NAME_bf16 that reads bf16 as it is comes first; false: it did nothing. */
+#define SL__WRAP_NATIVE(name, modes)                                                               \
+  bool sl__##name##_bf16(void *buffers[], void *cl_arg);                                           \
+  SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg);                            \
+  SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg) {                           \
+    if (!sl__bf16_mask(cl_arg) || !sl__##name##_bf16(buffers, cl_arg))                             \
+      sl__run_with_bf16_adapter(sl__##name##_cpu, modes, NULL, buffers, cl_arg);                   \
   }
 #define SL__WRAP_CPU SL__BF16_ADAPTED
 #define SL__WRAP_BOTH SL__BF16_ADAPTED
 #define SL__WRAP_MANY SL__BF16_ADAPTED
 #define SL__WRAP_PLAIN(name, modes)
 #define SL__WRAP_ADDRESS(name, modes)
+#define SL__CALLED_NATIVE(name) sl__##name##_bf16_cpu
+#define SL__CALLED_ROWS(name) sl__##name##_bf16_cpu
 #define SL__CALLED_CPU(name) sl__##name##_bf16_cpu
 #define SL__CALLED_BOTH(name) sl__##name##_bf16_cpu
 #define SL__CALLED_MANY(name) sl__##name##_bf16_cpu
@@ -32,19 +49,23 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #include "codelets/ops.def"
 #undef SL__OP
 
-/* The CUDA half of a row: none for CPU and PLAIN; in a build with CUDA the kernel for BOTH and MANY
- * and the CPU's function for ADDRESS. MANY's takes several calls, too. */
+/* The CUDA half of a row: none for CPU and PLAIN; in a build with CUDA the kernel for BOTH, ROWS,
+ * NATIVE and MANY and the CPU's function for ADDRESS. MANY's takes several calls, too. */
 #define SL__CUDA_CPU(name)
 #define SL__CUDA_PLAIN(name)
 #ifdef SL_HAVE_CUDA
 #define SL__CUDA_BOTH(name) .cuda_funcs = {sl__##name##_cuda}, .cuda_flags = {STARPU_CUDA_ASYNC},
 #define SL__CUDA_MANY(name) SL__CUDA_BOTH(name)
+#define SL__CUDA_NATIVE(name) SL__CUDA_BOTH(name)
+#define SL__CUDA_ROWS(name) SL__CUDA_BOTH(name)
 #define SL__CUDA_ADDRESS(name) .cuda_funcs = {sl__##name##_cpu}, .cuda_flags = {STARPU_CUDA_ASYNC},
 #define SL__TOGETHER_MANY(name) sl__##name##_cuda_many
 #define SL__PROTO_CPU(name)
 #define SL__PROTO_PLAIN(name)
 #define SL__PROTO_ADDRESS(name)
 #define SL__PROTO_BOTH(name) void sl__##name##_cuda(void *buffers[], void *cl_arg);
+#define SL__PROTO_NATIVE(name) SL__PROTO_BOTH(name)
+#define SL__PROTO_ROWS(name) SL__PROTO_BOTH(name)
 #define SL__PROTO_MANY(name)                                                                       \
   SL__PROTO_BOTH(name)                                                                             \
   void sl__##name##_cuda_many(int count, void **const buffers[], void *const cl_args[]);
@@ -54,11 +75,15 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #else
 #define SL__CUDA_BOTH(name)
 #define SL__CUDA_MANY(name)
+#define SL__CUDA_NATIVE(name)
+#define SL__CUDA_ROWS(name)
 #define SL__CUDA_ADDRESS(name)
 #define SL__TOGETHER_MANY(name) NULL
 #endif
 #define SL__TOGETHER_CPU(name) NULL
 #define SL__TOGETHER_BOTH(name) NULL
+#define SL__TOGETHER_NATIVE(name) NULL
+#define SL__TOGETHER_ROWS(name) NULL
 #define SL__TOGETHER_PLAIN(name) NULL
 #define SL__TOGETHER_ADDRESS(name) NULL
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codelets/codelets.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "core/base/error.h"
 #include "core/base/simd.h"
 
@@ -35,6 +36,24 @@ SL__KERNEL void sl__position_backward_weight_cpu(void *buffers[], void *cl_arg) 
   int64_t values = a->steps * a->features;
   if (!sl__accumulate(cl_arg)) memset(grad, 0, (size_t)(a->length * a->features) * sizeof *grad);
   for (int64_t n = 0; n < a->rows; n++) add(dy + n * values, grad + a->first * a->features, values);
+}
+
+/* ---- rows of bf16 ------------------------------------------------------------------------ */
+
+struct sl__rowwise sl__position_forward_rows(void *args, int64_t first, int64_t count) {
+  struct sl__position_args *a = args;
+  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0 | 1 << 2};
+  (void)first;
+  if (count) a->rows = count;
+  return r;
+}
+
+struct sl__rowwise sl__position_backward_weight_rows(void *args, int64_t first, int64_t count) {
+  struct sl__position_args *a = args;
+  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0, .sums = true};
+  (void)first;
+  if (count) a->rows = count;
+  return r;
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <starling/data.h>
 
 #include "codelets/codelets.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -14,6 +15,7 @@
 /* Sums and maxima run over a fixed number of lanes: the loops vectorise, and the order is the same
  * for every vector width. */
 enum { LANES = 16 };
+enum { STRIP = 1 << 15 }; /* logits that a core's second cache holds as floats */
 
 /* Index of a row's largest logit, the first of equals; NaN is never larger. Blocks of several
  * vectors, whose maxima do not wait for each other, and of which one has the place. */
@@ -173,6 +175,34 @@ SL__SIMD SL__KERNEL void sl__softmax_xent_cpu(void *buffers[], void *cl_arg) {
 
 SL__SIMD SL__KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) {
   run(buffers, cl_arg, sl__buffer(buffers, 3));
+}
+
+/* Some rows at a time: their logits as floats become their gradients. */
+static bool run_bf16(void *buffers[], void *cl_arg, uint16_t *dlogits) {
+  const struct sl__xent_args *a = sl__args(cl_arg);
+  const uint16_t *logits = sl__buffer(buffers, 0);
+  const float *weights = a->weighted ? sl__buffer(buffers, dlogits ? 4 : 3) : NULL;
+  struct sl__xent_args part = *a;
+  struct sl__xent_sums sums = {0};
+  int64_t most = 1 + STRIP / a->classes;
+  float *spare = sl__bf16_room((most + 1) * a->classes), *rows = spare ? spare + a->classes : NULL;
+  for (int64_t n = 0; spare && n < a->rows; n += part.rows) {
+    part.first = a->first + n;
+    part.rows = a->rows - n < most ? a->rows - n : most;
+    sl__bf16_widen(logits + n * a->classes, rows, part.rows * a->classes);
+    sl__xent_rows(&part, rows, sl__buffer(buffers, 1), weights, dlogits ? spare : NULL, &sums);
+    if (dlogits) sl__bf16_narrow(rows, dlogits + n * a->classes, part.rows * a->classes);
+  }
+  sl__xent_stats(&sums, sl__buffer(buffers, 2));
+  return true;
+}
+
+bool sl__softmax_xent_bf16(void *buffers[], void *cl_arg) {
+  return run_bf16(buffers, cl_arg, NULL);
+}
+
+bool sl__softmax_xent_gradient_bf16(void *buffers[], void *cl_arg) {
+  return run_bf16(buffers, cl_arg, sl__buffer(buffers, 3));
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

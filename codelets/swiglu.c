@@ -3,6 +3,7 @@
 #include "codelets/swiglu.h"
 
 #include "codelets/codelets.h"
+#include "codelets/kernels/bf16_adapter.h"
 #include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -36,6 +37,24 @@ SL__KERNEL void sl__swiglu_backward_cpu(void *buffers[], void *cl_arg) {
   int64_t n = a->features;
   for (int64_t r = 0; r < a->rows; r++, x += 2 * n, dx += 2 * n, dy += n)
     backward_row(x, x + n, dy, dx, dx + n, n, sl__accumulate(cl_arg));
+}
+
+/* ---- rows of bf16 ------------------------------------------------------------------------ */
+
+static struct sl__rowwise rows_of(struct sl__swiglu_args *a, int64_t count) {
+  const struct sl__rowwise r = {.rows = a->rows, .buffers = 7};
+  if (count) a->rows = count;
+  return r;
+}
+
+struct sl__rowwise sl__swiglu_forward_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count);
+}
+
+struct sl__rowwise sl__swiglu_backward_rows(void *args, int64_t first, int64_t count) {
+  (void)first;
+  return rows_of(args, count);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -1,71 +1,194 @@
 #include "codelets/kernels/bf16_adapter.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/runtime/failure.h"
 #include "core/base/half.h"
 #include "core/runtime/submit.h"
 
-/* A task's buffer in the form that the kernel gets. */
-struct widened {
-  struct starpu_vector_interface as_seen;
-  float *values;
-  uint16_t *codes;
-  int64_t count;
-  char mode;
-};
+/* ---- conversions --------------------------------------------------------------------------- */
 
-SL__SIMD static void widen(const uint16_t *codes, float *values, int64_t n) {
+SL__SIMD void sl__bf16_widen(const uint16_t *codes, float *values, int64_t n) {
   for (int64_t i = 0; i < n; i++) values[i] = sl__bf16_value(codes[i]);
 }
 
-SL__SIMD static void narrow(const float *values, uint16_t *codes, int64_t n) {
+SL__SIMD void sl__bf16_narrow(const float *values, uint16_t *codes, int64_t n) {
   for (int64_t i = 0; i < n; i++) codes[i] = sl__bf16_code(values[i]);
 }
 
-static bool is_read(char mode, void *cl_arg) {
-  return mode == 'r' || mode == 'm' || (mode == 'a' && sl__accumulate(cl_arg));
+/* ---- a thread's memory --------------------------------------------------------------------- */
+
+/* Kept between tasks: new pages from the system cost as much as the conversion. */
+struct memory {
+  float *values;
+  int64_t count;
+};
+
+static int64_t whole_lines(int64_t floats) { return (floats + 15) / 16 * 16; }
+
+static pthread_key_t memory_key;
+
+static void memory_free(void *memory) {
+  free(((struct memory *)memory)->values);
+  free(memory);
 }
 
-static bool begin(struct widened *w, void *buffer, char mode, void *cl_arg) {
-  w->as_seen = *(struct starpu_vector_interface *)buffer;
-  w->mode = mode;
-  w->codes = (uint16_t *)STARPU_VECTOR_GET_PTR(buffer);
-  w->count = (int64_t)(STARPU_VECTOR_GET_NX(buffer) * STARPU_VECTOR_GET_ELEMSIZE(buffer) / 2);
-  w->values = malloc((size_t)w->count * sizeof *w->values);
-  if (!w->values) {
-    sl__task_failed(SL_NO_MEMORY, "no memory for %lld bf16 values as floats", (long long)w->count);
-    return false;
+static void make_memory_key(void) { pthread_key_create(&memory_key, memory_free); }
+
+static float *room_for(int64_t count) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, make_memory_key);
+  struct memory *m = pthread_getspecific(memory_key);
+  if (!m) {
+    m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    if (pthread_setspecific(memory_key, m)) {
+      free(m);
+      return NULL;
+    }
   }
-  if (is_read(mode, cl_arg)) widen(w->codes, w->values, w->count);
-  w->as_seen.ptr = (uintptr_t)w->values;
-  w->as_seen.elemsize *= 2;
-  return true;
+  if (m->count >= count) return m->values;
+  free(m->values);
+  m->values = aligned_alloc(64, (size_t)count * sizeof *m->values);
+  m->count = m->values ? count : 0;
+  return m->values;
 }
 
-void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, void *buffers[],
-                               void *cl_arg) {
+float *sl__bf16_room(int64_t floats) {
+  float *room = room_for(whole_lines(floats));
+  if (!room)
+    sl__task_failed(SL_NO_MEMORY, "no memory for %lld bf16 values as floats", (long long)floats);
+  return room;
+}
+
+/* ---- the adapter --------------------------------------------------------------------------- */
+
+/* A strip's floats, at most: they stay in a core's second cache. */
+enum { STRIP_FLOATS = 1 << 16 };
+
+static int64_t forced_floats;
+
+void sl__bf16_strip_force(int64_t floats) {
+  __atomic_store_n(&forced_floats, floats, __ATOMIC_RELAXED);
+}
+
+/* A task's buffer in the form that the kernel gets: that of a strip of rows. */
+struct view {
+  struct starpu_vector_interface as_seen;
+  float *values; /* of a bf16 buffer; else NULL */
+  int64_t count; /* values of a row, or of the whole buffer */
+  char mode;
+  bool by_rows;
+};
+
+static bool is_half(int buffer, uint32_t bf16_mask) {
+  return buffer < SL__BF16_MASK_BITS && bf16_mask >> buffer & 1;
+}
+
+static bool is_read(const struct view *v, const void *cl_arg) {
+  return v->mode == 'r' || v->mode == 'm' || (v->mode == 'a' && sl__accumulate(cl_arg));
+}
+
+static uint16_t *codes_of(void *buffer) { return (uint16_t *)STARPU_VECTOR_GET_PTR(buffer); }
+
+static int64_t bytes_of(void *buffer) {
+  return (int64_t)(STARPU_VECTOR_GET_NX(buffer) * STARPU_VECTOR_GET_ELEMSIZE(buffer));
+}
+
+/* Rows of a strip. */
+static int64_t strip_of(void *buffers[], int count, uint32_t bf16_mask,
+                        const struct sl__rowwise *r) {
+  int64_t floats = 0, forced = __atomic_load_n(&forced_floats, __ATOMIC_RELAXED);
+  for (int i = 0; i < count; i++)
+    if (is_half(i, bf16_mask) && r->buffers >> i & 1) floats += bytes_of(buffers[i]) / 2 / r->rows;
+  int64_t rows = floats ? (forced ? forced : STRIP_FLOATS) / floats : r->rows;
+  return rows < 1 ? 1 : rows < r->rows ? rows : r->rows;
+}
+
+/* Returns the floats of all views; their places are counted from NULL on. */
+static int64_t lay_out(struct view *views, void *buffers[], int count, const char *modes,
+                       const struct sl__rowwise *r, int64_t strip, uint32_t bf16_mask) {
+  int64_t all = 0;
+  for (int i = 0; i < count; i++) {
+    struct view *v = &views[i];
+    *v = (struct view){.as_seen = *(struct starpu_vector_interface *)buffers[i],
+                       .mode = sl__access(*modes),
+                       .by_rows = i < 32 && r->buffers >> i & 1};
+    modes = sl__next_mode(modes);
+    if (!is_half(i, bf16_mask)) continue;
+    v->count = bytes_of(buffers[i]) / 2 / (v->by_rows ? r->rows : 1);
+    v->as_seen.elemsize *= 2;
+    all += whole_lines(v->by_rows ? strip * v->count : v->count);
+  }
+  return all;
+}
+
+static void give_room(struct view *views, int count, int64_t strip, float *room, const void *cl_arg,
+                      void *buffers[]) {
+  for (int i = 0; i < count; i++) {
+    struct view *v = &views[i];
+    if (!v->count) continue;
+    v->values = room;
+    v->as_seen.ptr = (uintptr_t)room;
+    room += whole_lines(v->by_rows ? strip * v->count : v->count);
+    if (!v->by_rows && is_read(v, cl_arg))
+      sl__bf16_widen(codes_of(buffers[i]), v->values, v->count);
+  }
+}
+
+/* Before the kernel (after: false) and behind it. */
+static void convert(struct view *views, void *buffers[], int n, int64_t rows, int64_t first,
+                    int64_t count, const void *cl_arg, bool after) {
+  for (int i = 0; i < n; i++) {
+    struct view *v = &views[i];
+    int64_t at = first * v->count, values = count * v->count;
+    if (!v->by_rows) continue;
+    if (!v->values)
+      v->as_seen.ptr =
+          STARPU_VECTOR_GET_PTR(buffers[i]) + (uintptr_t)(bytes_of(buffers[i]) / rows * first);
+    else if (after && v->mode != 'r')
+      sl__bf16_narrow(v->values, codes_of(buffers[i]) + at, values);
+    else if (!after && is_read(v, cl_arg))
+      sl__bf16_widen(codes_of(buffers[i]) + at, v->values, values);
+  }
+}
+
+/* The strips of rows in their order, with the arguments of each. */
+static void run_strips(sl__kernel *kernel, sl__rows_of *rows_of, const struct sl__rowwise *r,
+                       int64_t strip, struct view *views, void *buffers[], void *cl_arg) {
+  const struct sl__args_header *header = cl_arg;
+  int n = sl__buffer_count(cl_arg);
+  size_t bytes = sizeof *header + header->args_size;
+  _Alignas(8) char copy[bytes];
+  void *seen[n];
+  for (int i = 0; i < n; i++) seen[i] = &views[i].as_seen;
+  for (int64_t first = 0, count; first < r->rows; first += count) {
+    count = r->rows - first < strip ? r->rows - first : strip;
+    memcpy(copy, cl_arg, bytes);
+    if (rows_of) rows_of((struct sl__args_header *)copy + 1, first, count);
+    if (r->sums && first) ((struct sl__args_header *)copy)->accumulate = 1;
+    convert(views, buffers, n, r->rows, first, count, cl_arg, false);
+    kernel(seen, copy);
+    convert(views, buffers, n, r->rows, first, count, cl_arg, true);
+  }
+}
+
+void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, sl__rows_of *rows_of,
+                               void *buffers[], void *cl_arg) {
   uint32_t bf16_mask = sl__bf16_mask(cl_arg);
   int count = sl__buffer_count(cl_arg);
+  struct sl__rowwise r = {.rows = 1, .buffers = UINT32_MAX};
+  struct view views[count ? count : 1];
   if (!bf16_mask) {
     kernel(buffers, cl_arg);
     return;
   }
-  struct widened wide[SL__BF16_MASK_BITS] = {0};
-  void **seen = malloc((size_t)count * sizeof *seen);
-  bool ready = seen != NULL;
-  if (!ready) sl__task_failed(SL_NO_MEMORY, "no memory for a task's %d buffers", count);
-  for (int i = 0; ready && i < count; i++) {
-    bool half = i < SL__BF16_MASK_BITS && bf16_mask >> i & 1;
-    if (half) ready = begin(&wide[i], buffers[i], sl__access(*modes), cl_arg);
-    seen[i] = half ? &wide[i].as_seen : buffers[i];
-    if (modes[1] != '*' && modes[1]) modes++;
-  }
-  if (ready) kernel(seen, cl_arg);
-  for (int i = 0; i < SL__BF16_MASK_BITS; i++) {
-    if (ready && wide[i].values && wide[i].mode != 'r')
-      narrow(wide[i].values, wide[i].codes, wide[i].count);
-    free(wide[i].values);
-  }
-  free(seen);
+  if (rows_of) r = rows_of((struct sl__args_header *)cl_arg + 1, 0, 0);
+  int64_t strip = strip_of(buffers, count, bf16_mask, &r);
+  float *room = sl__bf16_room(lay_out(views, buffers, count, modes, &r, strip, bf16_mask));
+  if (!room) return;
+  give_room(views, count, strip, room, cl_arg, buffers);
+  run_strips(kernel, rows_of, &r, strip, views, buffers, cl_arg);
 }

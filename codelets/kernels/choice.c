@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "codelets/kernels/gemm.h"
+#include "codelets/kernels/onednn.h"
 #include "core/base/error.h"
 #include "core/runtime/log.h"
 #include "codelets/kernels/tuning.h"
@@ -82,6 +83,11 @@ enum sl__implementation sl__product_choice(const struct sl_context *context) {
   int forced = context->forced_implementation - 1;
   if (forced >= 0 && sl__choice_products() >> forced & 1) return (enum sl__implementation)forced;
   return sl__gemm_preferred() == SL__GEMM_ONEDNN ? SL__OWN_ONEDNN : SL__OWN_OPENBLAS;
+}
+
+bool sl__reads_bf16(const struct sl_context *context, const struct sl__tensor *tensor) {
+  int forced = context->forced_implementation - 1;
+  return tensor->type == SL_BF16 && sl__onednn_has_bf16() && (forced < 0 || forced == SL__BF16);
 }
 
 enum sl__implementation sl__choose(struct sl_context *context, const struct sl__candidates *c,

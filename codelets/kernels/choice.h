@@ -5,6 +5,7 @@
 #define SL_CODELETS_KERNELS_CHOICE_H
 
 #include "core/runtime/context.h"
+#include "core/runtime/tensor.h"
 
 enum sl__implementation {
   SL__OWN_OPENBLAS, /* our own loops; products by OpenBLAS */
@@ -12,6 +13,7 @@ enum sl__implementation {
   SL__ONEDNN,       /* oneDNN's primitive for the whole operation */
   SL__DIRECT_CONV,  /* our own loops and products (codelets/kernels/direct_conv.c, skinny_gemm.c) */
   SL__WINOGRAD,     /* a convolution algorithm with fewer products (codelets/kernels/winograd.c) */
+  SL__BF16,         /* bf16 as it is: oneDNN's products, our own loops */
   SL__IMPLEMENTATIONS
 };
 
@@ -40,6 +42,10 @@ enum sl__implementation sl__choice_quickest(const struct sl__candidates *candida
 /* For an operation of several products that does not justify a measurement of its own: the
  * preferred library, or the one that a test forces. */
 enum sl__implementation sl__product_choice(const struct sl_context *context);
+
+/* Does the kernel of a task on such a tensor read bf16 as it is? If not, the bf16 adapter gives it
+ * floats. */
+bool sl__reads_bf16(const struct sl_context *context, const struct sl__tensor *tensor);
 
 /* For tests: forces this implementation wherever it exists; a negative number ends that. */
 void sl__choice_force(struct sl_context *context, int implementation);

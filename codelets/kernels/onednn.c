@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/simd.h"
 #include "codelets/kernels/gemm.h"
 
 #define DIMS 12 /* as in oneDNN's own arrays */
@@ -23,22 +24,26 @@ typedef dnnl_memory_desc_t description;
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t description_ref;
 #define REF(d) (d)
-#define DESCRIBE(d, n, dims, tag) dnnl_memory_desc_create_with_tag(&(d), n, dims, dnnl_f32, tag)
+#define DESCRIBE_AS(d, n, dims, type, tag)                                                         \
+  dnnl_memory_desc_create_with_tag(&(d), n, dims, type, tag)
 #define FORGET(d) dnnl_memory_desc_destroy(d)
 #else
 typedef const dnnl_memory_desc_t *description_ref;
 #define REF(d) (&(d))
-#define DESCRIBE(d, n, dims, tag) dnnl_memory_desc_init_by_tag(&(d), n, dims, dnnl_f32, tag)
+#define DESCRIBE_AS(d, n, dims, type, tag) dnnl_memory_desc_init_by_tag(&(d), n, dims, type, tag)
 #define FORGET(d) ((void)(d))
 #endif
 
-enum operation { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT };
+#define DESCRIBE(d, n, dims, tag) DESCRIBE_AS(d, n, dims, dnnl_f32, tag)
+
+enum operation { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT, PRODUCT };
 
 /* Description of a primitive. Unused fields are zero; compared as bytes. */
 struct key {
   int64_t operation;
   int64_t x[DIMS], weight[DIMS], y[DIMS], stride[DIMS], pad[DIMS];
   int64_t has_bias;
+  int64_t transpose_a, transpose_b, wide, add; /* of products, which have x = a and weight = b */
 };
 
 /* The layouts of x, weight, bias and y: free for oneDNN to choose, or plain. */
@@ -231,13 +236,87 @@ static bool plan_make(struct thread_state *t, struct plan *plan) {
   return fine;
 }
 
+/* ---- products ---------------------------------------------------------------------------- */
+
+static dnnl_status_t create_product(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
+                                    struct layouts *l) {
+  description_ref bias = k->has_bias ? REF(l->bias) : NULL;
+  dnnl_primitive_attr_t attributes = NULL;
+  dnnl_post_ops_t then = NULL;
+  dnnl_status_t status = dnnl_primitive_attr_create(&attributes);
+  if (status == dnnl_success) status = dnnl_post_ops_create(&then);
+#if DNNL_VERSION_MAJOR >= 3
+  if (status == dnnl_success && k->add)
+    status = dnnl_post_ops_append_sum(then, 1, 0, dnnl_data_type_undef);
+  if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attributes, then);
+  if (status == dnnl_success)
+    status = dnnl_matmul_primitive_desc_create(pd, engine, l->x, l->weight, bias, l->y, attributes);
+#else
+  dnnl_matmul_desc_t d;
+  if (status == dnnl_success && k->add) status = dnnl_post_ops_append_sum(then, 1);
+  if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attributes, then);
+  if (status == dnnl_success) status = dnnl_matmul_desc_init(&d, &l->x, &l->weight, bias, &l->y);
+  if (status == dnnl_success) status = dnnl_primitive_desc_create(pd, &d, attributes, engine, NULL);
+#endif
+  if (then) dnnl_post_ops_destroy(then);
+  if (attributes) dnnl_primitive_attr_destroy(attributes);
+  return status;
+}
+
+/* The caller's matrix as it lies. */
+static bool add_matrix(struct thread_state *t, struct plan *plan, int argument,
+                       description_ref matrix) {
+  struct slot *s = &plan->slot[plan->slots];
+  *s = (struct slot){.argument = argument, .is_output = argument == DNNL_ARG_DST};
+  if (dnnl_memory_create(&s->plain, matrix, t->engine, NULL) != dnnl_success) return false;
+  plan->slots++;
+  return true;
+}
+
+static bool describe_matrices(const struct key *k, struct layouts *l) {
+  const dnnl_dims_t bias = {1, k->y[1]};
+  const dnnl_data_type_t type = dnnl_bf16, of_y = k->wide ? dnnl_f32 : dnnl_bf16;
+  const dnnl_format_tag_t a = k->transpose_a ? dnnl_ba : dnnl_ab,
+                          b = k->transpose_b ? dnnl_ba : dnnl_ab;
+  memset(l, 0, sizeof *l);
+  return DESCRIBE_AS(l->x, 2, k->x, type, a) == dnnl_success &&
+         DESCRIBE_AS(l->weight, 2, k->weight, type, b) == dnnl_success &&
+         DESCRIBE_AS(l->y, 2, k->y, of_y, dnnl_ab) == dnnl_success &&
+         DESCRIBE_AS(l->bias, 2, bias, type, dnnl_ab) == dnnl_success;
+}
+
+static bool product_make(struct thread_state *t, struct plan *plan) {
+  struct layouts l;
+  const struct key key = plan->key;
+  primitive_desc pd = NULL;
+  bool fine = describe_matrices(&key, &l) &&
+              create_product(&pd, t->engine, &key, &l) == dnnl_success &&
+              dnnl_primitive_create(&plan->primitive, pd) == dnnl_success &&
+              add_matrix(t, plan, DNNL_ARG_SRC, REF(l.x)) &&
+              add_matrix(t, plan, DNNL_ARG_WEIGHTS, REF(l.weight)) &&
+              add_matrix(t, plan, DNNL_ARG_DST, REF(l.y)) &&
+              (!key.has_bias || add_matrix(t, plan, DNNL_ARG_BIAS, REF(l.bias)));
+  forget_all(&l);
+  if (pd) dnnl_primitive_desc_destroy(pd);
+  if (!fine) {
+    plan_clear(plan);
+    plan->key = key; /* remembered as refused */
+  }
+  return fine;
+}
+
+/* ---- running ----------------------------------------------------------------------------- */
+
 static struct plan *find_plan(struct thread_state *t, const struct key *key) {
   for (int i = 0; i < t->plans; i++)
     if (!memcmp(&t->plan[i].key, key, sizeof *key)) return &t->plan[i];
   struct plan *plan = &t->plan[t->plans < PLANS ? t->plans++ : (int)(t->next++ % PLANS)];
   plan_clear(plan);
   plan->key = *key;
-  plan_make(t, plan);
+  if (key->operation == PRODUCT)
+    product_make(t, plan);
+  else
+    plan_make(t, plan);
   return plan;
 }
 
@@ -311,9 +390,35 @@ bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const 
   return run(&k, (const void *[]){x, dy, grad, bias_grad});
 }
 
+bool sl__onednn_product(const struct sl__onednn_product *p, const uint16_t *a, const uint16_t *b,
+                        const uint16_t *bias, void *y) {
+  struct key k;
+  memset(&k, 0, sizeof k);
+  k.operation = PRODUCT;
+  k.has_bias = bias != NULL;
+  k.transpose_a = p->transpose_a;
+  k.transpose_b = p->transpose_b;
+  k.wide = p->wide;
+  k.add = p->add;
+  k.x[0] = k.y[0] = p->m;
+  k.x[1] = k.weight[0] = p->k;
+  k.weight[1] = k.y[1] = p->n;
+  return run(&k, (const void *[]){a, b, y, bias});
+}
+
+/* oneDNN emulates bf16 on other processors of AVX-512, which is slower than our own f32. */
+bool sl__onednn_has_bf16(void) {
+#if defined(__x86_64__)
+  return SL__MOST_LANES >= 16 && __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
 #else
 
 bool sl__onednn_available(void) { return false; }
+bool sl__onednn_has_bf16(void) { return false; }
 
 #define REFUSE(...)                                                                                \
   _Pragma("GCC diagnostic push")                                                                   \
@@ -328,5 +433,7 @@ REFUSE(sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const 
                                        const float *weight, float *dx))
 REFUSE(sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
                                          const float *dy, float *grad, float *bias_grad))
+REFUSE(sl__onednn_product(const struct sl__onednn_product *p, const uint16_t *a, const uint16_t *b,
+                          const uint16_t *bias, void *y))
 
 #endif

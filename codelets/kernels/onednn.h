@@ -1,7 +1,8 @@
-/* oneDNN's convolutions as a second implementation. Each function returns false if it cannot serve
- * (a build without oneDNN, a shape that oneDNN refuses); the caller then uses our own code, always
- * the same for a given shape. All data are plain row-major arrays; if oneDNN prefers a blocked
- * layout, the function reorders them inside. Single-threaded. */
+/* oneDNN's convolutions as a second implementation, and its products of bf16 matrices. Each
+ * function returns false if it cannot serve (a build without oneDNN, a shape that oneDNN refuses);
+ * the caller then uses our own code, always the same for a given shape. All data are plain
+ * row-major arrays; if oneDNN prefers a blocked layout, the function reorders them inside.
+ * Single-threaded. */
 #ifndef SL_CODELETS_KERNELS_ONEDNN_H
 #define SL_CODELETS_KERNELS_ONEDNN_H
 
@@ -24,5 +25,17 @@ bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const fl
                                      const float *weight, float *dx);
 bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
                                        const float *dy, float *grad, float *bias_grad);
+
+/* y [m, n] (+)= op(a) op(b) + bias, all dense and row-major; op(a) is [m, k], op(b) [k, n]. a, b
+ * and bias (of a row of y; NULL: none) are bf16, sums f32; y is bf16, or f32 if wide. */
+struct sl__onednn_product {
+  int64_t m, n, k;
+  bool transpose_a, transpose_b, wide, add;
+};
+bool sl__onednn_product(const struct sl__onednn_product *p, const uint16_t *a, const uint16_t *b,
+                        const uint16_t *bias, void *y);
+
+/* Has the processor instructions for products of bf16 (AVX512_BF16, AMX), and this build oneDNN? */
+bool sl__onednn_has_bf16(void);
 
 #endif

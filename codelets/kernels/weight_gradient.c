@@ -4,6 +4,7 @@
 
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/tiles.h"
+#include "core/base/half.h"
 
 enum {
   COLUMNS = SL__SKINNY_GEMM_COLUMNS,
@@ -121,4 +122,11 @@ SL__SIMD void sl__bias_gradient(int64_t rows, int64_t out, const float *dy, int6
   for (int64_t o = 0; o < count && !more; o++) to[o] = 0;
   for (int64_t n = 0; n < rows; n++)
     for (int64_t o = 0; o < count; o++) to[o] += dy[n * out + first + o];
+}
+
+SL__SIMD void sl__bias_gradient_bf16(int64_t rows, int64_t out, const uint16_t *dy, bool more,
+                                     float *to) {
+  for (int64_t o = 0; o < out && !more; o++) to[o] = 0;
+  for (int64_t n = 0; n < rows; n++)
+    for (int64_t o = 0; o < out; o++) to[o] += sl__bf16_value(dy[n * out + o]);
 }

@@ -44,4 +44,7 @@ void sl__weight_gradient(const struct sl__weight_gradient *gradient, int64_t fir
 void sl__bias_gradient(int64_t rows, int64_t out, const float *dy, int64_t first, int64_t count,
                        bool add, float *to);
 
+/* The same of all columns of a dy in bf16. */
+void sl__bias_gradient_bf16(int64_t rows, int64_t out, const uint16_t *dy, bool add, float *to);
+
 #endif

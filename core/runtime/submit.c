@@ -249,8 +249,10 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint) {
-  struct sl__args_header header = {
-      .accumulate = launch->accumulate, .count = (uint32_t)count, .tf32 = launch->tf32};
+  struct sl__args_header header = {.accumulate = launch->accumulate,
+                                   .count = (uint32_t)count,
+                                   .tf32 = launch->tf32,
+                                   .args_size = (uint32_t)args_size};
   const char *modes = sl__modes(op, launch);
   enum sl_status status = find_bf16_mask(op, modes, count, tensors, &header.bf16_mask);
   if (status == SL_OK) status = check_pieces(op, launch, count, tensors);

@@ -131,6 +131,7 @@ struct sl__args_header {
   uint32_t part, parts;  /* of a call that is divided; 0 parts: it is not */
   uint32_t phase;        /* 1 + its number; 0: all phases, one after the other */
   uint32_t is_prepacked; /* the buffer has the prepacked weight instead of the parameter */
+  uint32_t args_size;    /* bytes behind this header */
   int64_t units;         /* that parts consist of; 0: those that the kernel names */
 };
 

@@ -133,6 +133,11 @@ void sl__choice_force(struct sl_context *context, int implementation) {
   context->forced_implementation = implementation + 1;
 }
 
+bool sl__reads_bf16(const struct sl_context *context, const struct sl__tensor *tensor) {
+  (void)context, (void)tensor;
+  return false;
+}
+
 uint32_t sl__choice_products(void) { return 1u << SL__OWN_OPENBLAS; }
 
 enum sl__implementation sl__product_choice(const struct sl_context *context) {

@@ -187,6 +187,15 @@ static void types_agree_with_the_sums(void **state) {
     }
 }
 
+/* The same of bf16 by kernels of floats, which other processors have. */
+static void the_adapter_agrees_with_the_sums(void **state) {
+  (void)state;
+  sl__choice_force(context, SL__OWN_OPENBLAS);
+  for (int add = 0; add < 2; add++)
+    for (size_t c = 0; c < CASES; c++) check_kind(&kinds[KINDS - 1], cases[c], add);
+  sl__choice_force(context, -1);
+}
+
 /* Weight and bias in bf16 tensors of their own; the bias's gradient, in floats. */
 static void shared_halves_agree(void **state) {
   const struct kind *k = &kinds[KINDS - 1];
@@ -253,10 +262,13 @@ EACH_IMPLEMENTATION(shared_is_the_sum, check_shared_is_the_sum)
 EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forward_is_the_sum),       cmocka_unit_test(shared_is_the_sum),
-      cmocka_unit_test(backward_is_the_gradient), cmocka_unit_test(types_agree_with_the_sums),
-      cmocka_unit_test(shared_halves_agree),      cmocka_unit_test(relu_keeps_nan),
-      cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(forward_is_the_sum),
+                                     cmocka_unit_test(shared_is_the_sum),
+                                     cmocka_unit_test(backward_is_the_gradient),
+                                     cmocka_unit_test(types_agree_with_the_sums),
+                                     cmocka_unit_test(the_adapter_agrees_with_the_sums),
+                                     cmocka_unit_test(shared_halves_agree),
+                                     cmocka_unit_test(relu_keeps_nan),
+                                     cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("dense", tests, open_operations, close_context);
 }

@@ -6,6 +6,7 @@
 #include "tests/common/check.h"
 #include "codelets/kernels/onednn.h"
 #include "codelets/kernels/tuning.h"
+#include "core/base/half.h"
 
 static const struct sl__onednn_window conv = {2, 3, 9, 9, 4, 7, 7, 3, 3, 1, 1, 0, 0};
 
@@ -31,6 +32,64 @@ static void plans_give_way(void **state) {
       assert_true(sl__onednn_conv2d_forward(&w, x, &weight, NULL, y));
       for (int i = 0; i < 2 * size; i++) assert_true(y[i] == 3 * x[i]);
     }
+}
+
+/* y[i][j] in double precision, of codes as they lie. */
+static double product_at(const struct sl__onednn_product *p, const uint16_t *a, const uint16_t *b,
+                         int64_t i, int64_t j) {
+  double sum = 0;
+  for (int64_t k = 0; k < p->k; k++)
+    sum += (double)sl__bf16_value(a[p->transpose_a ? k * p->m + i : i * p->k + k]) *
+           (double)sl__bf16_value(b[p->transpose_b ? j * p->k + k : k * p->n + j]);
+  return sum;
+}
+
+static void fill_codes(uint16_t *codes, int64_t count, uint64_t stream) {
+  double *values = random_values(count, stream);
+  for (int64_t i = 0; i < count; i++) codes[i] = sl__bf16_code((float)values[i]);
+  free(values);
+}
+
+/* y begins as 0.5. A sum of k products of values below 1 is off by k roundings of a float at most,
+ * and by one of bf16. */
+static void check_product(const struct sl__onednn_product *p, const uint16_t *bias) {
+  static uint16_t a[140 * 140], b[140 * 140], half[140 * 140];
+  static float wide[140 * 140];
+  fill_codes(a, p->m * p->k, 1);
+  fill_codes(b, p->k * p->n, 2);
+  for (int64_t i = 0; i < p->m * p->n; i++) wide[i] = 0.5f, half[i] = sl__bf16_code(0.5f);
+  assert_true(sl__onednn_product(p, a, b, bias, p->wide ? (void *)wide : (void *)half));
+  for (int64_t i = 0; i < p->m * p->n; i++) {
+    double want = product_at(p, a, b, i / p->n, i % p->n) + (p->add ? 0.5 : 0) +
+                  (bias ? (double)sl__bf16_value(bias[i % p->n]) : 0);
+    double got = (double)(p->wide ? wide[i] : sl__bf16_value(half[i]));
+    double error =
+        (double)p->k * 6e-8 * fmax(1, sqrt((double)p->k)) + (p->wide ? 0 : fabs(want) * 0x1p-8);
+    if (!(fabs(got - want) <= error))
+      fail_msg("%d x %d x %d: %g instead of %g", (int)p->m, (int)p->n, (int)p->k, got, want);
+  }
+}
+
+static void products_of_bf16(void **state) {
+  static const int64_t sizes[][3] = {{1, 1, 1},    {5, 7, 3},     {1, 40, 33},
+                                     {64, 96, 32}, {33, 65, 130}, {16, 129, 2}};
+  uint16_t bias[140];
+  (void)state;
+  if (!sl__onednn_has_bf16()) {
+    puts("# no products of bf16 on this processor, or no oneDNN");
+    skip();
+  }
+  fill_codes(bias, 140, 3);
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (int way = 0; way < 32; way++)
+      check_product(&(struct sl__onednn_product){.m = sizes[s][0],
+                                                 .n = sizes[s][1],
+                                                 .k = sizes[s][2],
+                                                 .transpose_a = way & 1,
+                                                 .transpose_b = way & 2,
+                                                 .wide = way & 4,
+                                                 .add = way & 8},
+                    way & 16 ? bias : NULL);
 }
 
 static enum sl__implementation ran[64];
@@ -128,9 +187,9 @@ static void a_small_gain_does_not_count(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(primitives_serve),
-                                     cmocka_unit_test(plans_give_way),
-                                     cmocka_unit_test(a_small_gain_does_not_count),
-                                     cmocka_unit_test(choices_are_measured_and_remembered)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(primitives_serve), cmocka_unit_test(plans_give_way),
+      cmocka_unit_test(products_of_bf16), cmocka_unit_test(a_small_gain_does_not_count),
+      cmocka_unit_test(choices_are_measured_and_remembered)};
   return cmocka_run_group_tests_name("oneDNN and choice", tests, open_operations, close_context);
 }

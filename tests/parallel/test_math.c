@@ -3,13 +3,14 @@
 #include "tests/common/check.h"
 #include "tests/common/files.h"
 
+#include "codelets/kernels/bf16_adapter.h"
 #include "parallel/planning/cost.h"
 #include "parallel/step/precision.h"
 #include "parallel/train/trainer.h"
 
 enum { WORDS = 11, STEPS = 30, MOST_VALUES = 1 << 16, TEXT = 2000, LENGTH = 12 };
 
-enum network { IMAGES, LANGUAGE };
+enum network { IMAGES, LANGUAGE, TRANSFORMER, NETWORKS };
 
 struct run {
   enum network network;
@@ -51,6 +52,30 @@ static void build_language(struct sl_model *m) {
       &(struct sl_dense_options){.features = WORDS, .positions = true, .layer.shares = "embed"}));
 }
 
+/* What transformers have, of both styles; the head is the embedding's weight with biases of its
+ * own. */
+static void build_transformer(struct sl_model *m) {
+  const struct sl_dense_options wide = {
+      .features = 48, .positions = true, .activation = SL_ACTIVATION_GELU_TANH};
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 24}));
+  OK(sl_position(m, "place", &(struct sl_position_options){.length = LENGTH}));
+  OK(sl_layernorm(m, "norm1", &(struct sl_layernorm_options){0}));
+  OK(sl_dense(m, "qkv", &(struct sl_dense_options){.features = 48, .positions = true}));
+  OK(sl_attention(m, "attend",
+                  &(struct sl_attention_options){
+                      .heads = 4, .kv_heads = 2, .rope_base = 10000, .dropout = 0.1f}));
+  OK(sl_dense(m, "out", &(struct sl_dense_options){.features = 24, .positions = true}));
+  OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
+  OK(sl_add(m, "sum1", &(struct sl_add_options){.layer.inputs = "place,drop"}));
+  OK(sl_layernorm(m, "norm2", &(struct sl_layernorm_options){.rms = true}));
+  OK(sl_dense(m, "up", &wide));
+  OK(sl_swiglu(m, "gate", &(struct sl_swiglu_options){0}));
+  OK(sl_add(m, "sum2", &(struct sl_add_options){.layer.inputs = "sum1,gate"}));
+  OK(sl_dense(
+      m, "decoder",
+      &(struct sl_dense_options){.features = WORDS, .positions = true, .layer.shares = "embed"}));
+}
+
 static int32_t text[TEXT];
 
 static void open_data(enum network network, struct sl_dataset **data, struct sl_loader **loader) {
@@ -58,17 +83,18 @@ static void open_data(enum network network, struct sl_dataset **data, struct sl_
     OK(sl_digits_new(300, 3, true, data));
   else
     OK(sl_tokens_new("text", text, TEXT, LENGTH, WORDS, data));
-  OK(sl_loader_new(
-      *data,
-      &(struct sl_loader_options){
-          .batch = 26, .seed = 5, .shuffle = network == IMAGES, .contiguous = network == LANGUAGE},
-      loader));
+  OK(sl_loader_new(*data,
+                   &(struct sl_loader_options){.batch = 26,
+                                               .seed = 5,
+                                               .shuffle = network != LANGUAGE,
+                                               .contiguous = network == LANGUAGE},
+                   loader));
 }
 
 static struct sl_model *new_model(struct sl_context *c, enum network network) {
   struct sl_model *m;
   OK(sl_model_new(c, network == IMAGES ? &SL_SHAPE(1, 28, 28) : &SL_SHAPE(LENGTH), &m));
-  (network == IMAGES ? build_images : build_language)(m);
+  (network == IMAGES ? build_images : network == LANGUAGE ? build_language : build_transformer)(m);
   OK(sl_model_build(m));
   return m;
 }
@@ -154,7 +180,7 @@ static void assert_same_bits(const char *what, const struct run *a, const struct
 static void bf16_follows_f32(void **state) {
   (void)state;
   static struct run f32, bf16;
-  for (int network = IMAGES; network <= LANGUAGE; network++) {
+  for (int network = IMAGES; network < NETWORKS; network++) {
     double largest = 0;
     f32 = (struct run){.network = (enum network)network};
     bf16 = (struct run){.network = (enum network)network, .math = SL_MATH_BF16};
@@ -263,10 +289,15 @@ static void train_and_compare(const char *what, struct run *other, const struct 
   assert_same_bits(what, other, first);
 }
 
+static const char *const placements[NETWORKS] = {
+    "conv1,pool1,conv2,bn2=cpu:0;sum,act,pool2,fc1,drop,fc2=cpu:1",
+    "embed,decoder=cpu:1;lstm,gru=cpu:0",
+    "embed,place,norm1,qkv,attend,out=cpu:1;drop,sum1,norm2,up,gate,sum2,decoder=cpu:0"};
+
 static void the_same_bits_wherever_it_runs(void **state) {
   (void)state;
   static struct run first, other;
-  for (int network = IMAGES; network <= LANGUAGE; network++) {
+  for (int network = IMAGES; network < NETWORKS; network++) {
     const struct run plain = {.network = (enum network)network,
                               .math = SL_MATH_BF16,
                               .options = {.replicas = 2, .microbatches = 2}};
@@ -283,9 +314,7 @@ static void the_same_bits_wherever_it_runs(void **state) {
     other.devices = "cpu:0,cpu:1";
     train_and_compare("replicas pinned", &other, &first);
     other = plain;
-    other.placement = network == IMAGES
-                          ? "conv1,pool1,conv2,bn2=cpu:0;sum,act,pool2,fc1,drop,fc2=cpu:1"
-                          : "embed,decoder=cpu:1;lstm,gru=cpu:0";
+    other.placement = placements[network];
     train_and_compare("layers pinned", &other, &first);
     other = plain;
     other.options.kvstore = SL_KVSTORE_DEVICE;
@@ -295,6 +324,23 @@ static void the_same_bits_wherever_it_runs(void **state) {
     other.options.in_flight = 1;
     train_and_compare("a step at a time", &other, &first);
   }
+}
+
+/* A strip of any number of rows, one at a time at the least. */
+static void strips_give_the_same_bits(void **state) {
+  static const int64_t floats[] = {1, 3000};
+  static struct run whole, cut;
+  (void)state;
+  for (int network = IMAGES; network < NETWORKS; network++)
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+      whole = (struct run){.network = (enum network)network, .math = SL_MATH_BF16, .steps = 5};
+      cut = whole;
+      sl__bf16_strip_force(1 << 30);
+      train(&whole);
+      sl__bf16_strip_force(floats[i]);
+      train_and_compare("strips", &cut, &whole);
+      sl__bf16_strip_force(0);
+    }
 }
 
 /* A chunk's state goes on as f32, so that only sums' order differs, and values that were at the
@@ -623,6 +669,7 @@ int main(void) {
       cmocka_unit_test(small_updates_add_up),
       WITH_CONTEXT(gradients_add_up_in_f32),
       cmocka_unit_test(the_same_bits_wherever_it_runs),
+      cmocka_unit_test(strips_give_the_same_bits),
       cmocka_unit_test(chunks_follow_the_whole),
       WITH_CONTEXT(whoever_writes_parameters_is_noticed),
       WITH_CONTEXT(nothing_is_copied_twice),
