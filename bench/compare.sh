@@ -2,14 +2,15 @@
 # Starling beside its peers, in turns, so that all run on the machine in the same state; prints each
 # line and then the ratios (of the pairs of turns in which no other program disturbed).
 #   bench/compare.sh --python PATH [--mxnet PATH] [--torch-best] [--networks LIST]
-#                    [--rounds 3] [--seconds 3] [--threads N] [--bench PROGRAM]
+#                    [--rounds 3] [--seconds 3] [--threads N] [--bench PROGRAM] [--math bf16]
 # PATH is a Python that has torch, that of --mxnet one that has mxnet; --torch-best measures the
 # fastest settings of PyTorch, too. LIST has commas between (default: mlp,lenet64,lenet256); the
 # names are those of "bench_train --help". PROGRAM is bench_train (default: bench/bench_train, made
-# by "make bench").
+# by "make bench"). With --math bf16 Starling and PyTorch train in bf16, and Starling in f32 beside
+# them (peer starling-f32).
 set -eu
 python= mxnet= best= networks=mlp,lenet64,lenet256
-rounds=3 seconds=3 threads=$(nproc) program=bench/bench_train
+rounds=3 seconds=3 threads=$(nproc) program=bench/bench_train math=f32
 usage() { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 fail() { echo "compare.sh: $*" >&2; exit 1; }
 while [ $# -gt 0 ]; do
@@ -23,6 +24,7 @@ while [ $# -gt 0 ]; do
     --seconds) seconds=$2 ;;
     --threads) threads=$2 ;;
     --bench) program=$2 ;;
+    --math) math=$2 ;;
     *) usage ;;
   esac
   shift 2
@@ -46,13 +48,15 @@ measure() {
 }
 for round in $(seq "$rounds"); do
   for network in $(echo "$networks" | tr , ' '); do
-    measure "$program"
-    measure "$python" "$here/torch_train.py" --threads "$threads"
-    [ -z "$best" ] || measure "$python" "$here/torch_train.py" --threads "$threads" --best
+    measure "$program" --math "$math"
+    [ "$math" = f32 ] || measure "$program"
+    measure "$python" "$here/torch_train.py" --threads "$threads" --math "$math"
+    [ -z "$best" ] || measure "$python" "$here/torch_train.py" --threads "$threads" --best \
+      --math "$math"
     [ -z "$mxnet" ] || measure "$mxnet" "$here/mxnet_train.py" --threads "$threads"
   done
 done
-"$python" - "$folder/lines" <<'RATIOS'
+"$python" - "$folder/lines" "$math" <<'RATIOS'
 import json
 import statistics
 import sys
@@ -79,14 +83,18 @@ def compared(mine, theirs, peer):
 runs = {}  # network: peer: its lines
 for text in open(sys.argv[1]):
     line = json.loads(text)
-    runs.setdefault(line["bench"], {}).setdefault(line["peer"], []).append(line)
+    peer = line["peer"]
+    if peer == "starling" and line.get("math", sys.argv[2]) != sys.argv[2]:
+        peer = "starling-f32"
+    runs.setdefault(line["bench"], {}).setdefault(peer, []).append(line)
 del runs["peak"]
 for peers in runs.values():
     mine = peers.pop("starling")
     results = [compared(mine, theirs, peer) for peer, theirs in peers.items()]
+    others = [result for result in results if result["against"] != "starling-f32"]
     # a peer without a number may have been the best one
-    if len(results) > 1 and not any("error" in result for result in results):
-        best = max(results, key=lambda result: result["theirs"])
+    if len(others) > 1 and not any("error" in result for result in others):
+        best = max(others, key=lambda result: result["theirs"])
         results.append(best | {"against": "best", "which": best["against"]})
     for result in results:
         print(json.dumps(result))

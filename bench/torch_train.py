@@ -3,14 +3,14 @@
 prints JSON lines like bench_train's.
 
     torch_train.py [--threads 2] [--seconds 3] [--only NAME]
-                   [--fused] [--channels-last] [--compile] | [--best] [--ddp]
+                   [--fused] [--channels-last] [--compile] | [--best] [--ddp] [--math f32|bf16]
 
 --ddp makes it one rank of several (DistributedDataParallel over gloo), each with a batch of its
 own: start one process a rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its
 environment. Rank 0 prints the line; its rate is that of all ranks. --best tries the fused optimizer
 with each choice of the others for a second and measures the fastest (over several ranks also with
 gradients as views of DDP's buckets). Not tried: MKL's Intel code on an AMD processor,
-which needs a trick.
+which needs a trick. --math bf16 is autocast: products of bf16, parameters and updates in float32.
 """
 import argparse
 import os
@@ -28,6 +28,7 @@ parser.add_argument("--fused", action="store_true", help="PyTorch's fused SGD")
 parser.add_argument("--compile", action="store_true", help="torch.compile; needs a C++ compiler")
 parser.add_argument("--ddp", action="store_true", help="be one rank of several")
 parser.add_argument("--best", action="store_true", help="the fastest of them; peer torch-best")
+parser.add_argument("--math", choices=("f32", "bf16"), default="f32")
 options = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read when the libraries load
 
@@ -107,7 +108,8 @@ def measure(name, modes, seconds):
     def step():
         nonlocal last
         optimizer.zero_grad()
-        last = loss_of()
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.math == "bf16"):
+            last = loss_of()
         last.backward()
         optimizer.step()
 

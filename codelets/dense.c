@@ -18,10 +18,6 @@ SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t
     for (int64_t o = 0; o < out; o++) y[n * out + o] += bias[o];
 }
 
-static enum sl__gemm product(const struct sl__dense_args *a) {
-  return a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
-}
-
 /* The range of rows for which our own product (codelets/kernels/skinny_gemm.h) is at least as fast
  * as oneDNN's, measured. Between one row, which needs no transposed matrix, and `some` rows it
  * serves matrices that exceed a core's cache. */
@@ -81,15 +77,16 @@ static void forward(const struct sl__dense_args *a, struct sl__work_range range,
     few_forward(a, range, x, weight, is_prepacked, bias, sum, y);
     return;
   }
-  sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, sum, out);
+  sl__gemm(sl__gemm_of(a->implementation), false, true, a->rows, out, in, 1, x, in, weight, in, 0,
+           sum, out);
   if (bias) add_bias(sum, bias, a->rows, out);
   sl__activate(a->activation, sum, y, a->rows * out);
 }
 
 static void backward_data(const struct sl__dense_args *a, const float *dy, const float *param,
                           float *dx, bool add) {
-  sl__gemm(product(a), false, false, a->rows, a->in, a->out, 1, dy, a->out, param, a->in, add, dx,
-           a->in);
+  sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, a->in, a->out, 1, dy, a->out,
+           param, a->in, add, dx, a->in);
 }
 
 /* Where our own product (codelets/kernels/weight_gradient.h) is as fast as oneDNN's, measured: with
@@ -121,7 +118,8 @@ static void backward_weight(const struct sl__dense_args *a, const float *x, cons
     const struct sl__weight_gradient gradient = {a->rows, in, out, 1, {{x, dy}}};
     sl__weight_gradient(&gradient, 0, out, store_tile, &(struct stored_gradient){grad, in, add}, 0);
   } else {
-    sl__gemm(product(a), true, false, out, in, a->rows, 1, dy, out, x, in, add, grad, in);
+    sl__gemm(sl__gemm_of(a->implementation), true, false, out, in, a->rows, 1, dy, out, x, in, add,
+             grad, in);
   }
   if (a->has_bias) sl__bias_gradient(a->rows, out, dy, 0, out, add, grad + out * in);
 }

@@ -2,6 +2,7 @@
  * numbers again. */
 #include "codelets/dropout.h"
 
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/elementwise.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -74,6 +75,27 @@ SL__KERNEL void sl__dropout_forward_cpu(void *buffers[], void *cl_arg) {
 SL__KERNEL void sl__dropout_backward_cpu(void *buffers[], void *cl_arg) {
   (sl__accumulate(cl_arg) ? add : overwrite)(sl__args(cl_arg), sl__buffer(buffers, 0),
                                              sl__buffer(buffers, 1));
+}
+
+/* ---- rows of bf16 -------------------------------------------------------------------------- */
+
+/* Runs; or, where there is one only, as many values as four calls of the generator give. */
+static struct sl__rowwise rows_of(struct sl__dropout_args *a, int64_t first, int64_t count) {
+  const int64_t some = 16;
+  int64_t each = a->d.run ? a->d.run : a->count % some ? a->count : some;
+  const struct sl__rowwise r = {.rows = a->count / each, .buffers = 3};
+  if (!count) return r;
+  a->count = count * each;
+  a->d.first += (uint64_t)(first * (a->d.run ? a->d.stride : each));
+  return r;
+}
+
+struct sl__rowwise sl__dropout_forward_rows(void *args, int64_t first, int64_t count) {
+  return rows_of(args, first, count);
+}
+
+struct sl__rowwise sl__dropout_backward_rows(void *args, int64_t first, int64_t count) {
+  return rows_of(args, first, count);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -32,10 +32,6 @@ static struct gru_parts parts_of(const struct sl__recurrent_args *a, const float
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-static enum sl__gemm product(const struct sl__recurrent_args *a) {
-  return a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
-}
-
 SL__SIMD static void step_forward(const struct sl__recurrent_args *a, const struct gru_parts *p,
                                   int64_t k, float *state, float *y, float *saved) {
   int64_t hidden = a->hidden, t = sl__recurrent_step(a, p->direction, k);
@@ -68,15 +64,15 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
   int64_t hidden = a->hidden, row = a->steps * p.width;
   saved += direction * 5 * hidden;
   state += direction * hidden;
-  sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
-           p.w_ih, a->in, 0, saved, p.width);
+  sl__gemm(sl__gemm_of(a->implementation), false, true, (int64_t)a->rows * a->steps, p.gates, a->in,
+           1, x, a->in, p.w_ih, a->in, 0, saved, p.width);
   sl__transpose(p.w_hh, p.gates, hidden, w_hh_t);
   for (int64_t k = 0; k < a->steps; k++) {
     float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
-    sl__gemm(product(a), false, false, a->rows, 2 * hidden, hidden, 1, state, p.states, w_hh_t,
-             p.gates, 1, now, row);
-    sl__gemm(product(a), false, false, a->rows, hidden, hidden, 1, state, p.states,
-             w_hh_t + 2 * hidden, p.gates, 0, now + 3 * hidden, row);
+    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, 2 * hidden, hidden, 1, state,
+             p.states, w_hh_t, p.gates, 1, now, row);
+    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, hidden, 1, state,
+             p.states, w_hh_t + 2 * hidden, p.gates, 0, now + 3 * hidden, row);
     step_forward(a, &p, k, state, y, saved);
   }
 }
@@ -90,10 +86,10 @@ static void backward_gates(const struct sl__recurrent_args *a, int direction, co
   for (int64_t k = a->steps - 1; k >= 0; k--) {
     float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
     step_backward(a, &p, k, dy, dstate, saved);
-    sl__gemm(product(a), false, false, a->rows, hidden, 2 * hidden, 1, now, row, p.w_hh, hidden, 1,
-             dstate, p.states);
-    sl__gemm(product(a), false, false, a->rows, hidden, hidden, 1, now + 3 * hidden, row,
-             p.w_hh + 2 * hidden * hidden, hidden, 1, dstate, p.states);
+    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, 2 * hidden, 1, now, row,
+             p.w_hh, hidden, 1, dstate, p.states);
+    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, hidden, 1,
+             now + 3 * hidden, row, p.w_hh + 2 * hidden * hidden, hidden, 1, dstate, p.states);
   }
 }
 
@@ -101,8 +97,8 @@ static void backward_data(const struct sl__recurrent_args *a, int direction, con
                           const float *param, float *dx, bool add) {
   struct gru_parts p = parts_of(a, param, direction);
   dgates += direction * 5 * a->hidden;
-  sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
-           p.width, p.w_ih, a->in, add, dx, a->in);
+  sl__gemm(sl__gemm_of(a->implementation), false, false, (int64_t)a->rows * a->steps, a->in,
+           p.gates, 1, dgates, p.width, p.w_ih, a->in, add, dx, a->in);
 }
 
 static void backward_weight(const struct sl__recurrent_args *a, int direction, const float *x,
@@ -113,12 +109,12 @@ static void backward_weight(const struct sl__recurrent_args *a, int direction, c
   grad += direction * sl__recurrent_params(a, 3);
   float *w_ih = grad, *w_hh = w_ih + p.gates * a->in, *b_ih = w_hh + p.gates * hidden;
   const float *before = dgates + 4 * hidden;
-  sl__gemm(product(a), true, false, p.gates, a->in, rows, 1, dgates, p.width, x, a->in, add, w_ih,
-           a->in);
-  sl__gemm(product(a), true, false, 2 * hidden, hidden, rows, 1, dgates, p.width, before, p.width,
-           add, w_hh, hidden);
-  sl__gemm(product(a), true, false, hidden, hidden, rows, 1, dgates + 3 * hidden, p.width, before,
-           p.width, add, w_hh + 2 * hidden * hidden, hidden);
+  sl__gemm(sl__gemm_of(a->implementation), true, false, p.gates, a->in, rows, 1, dgates, p.width, x,
+           a->in, add, w_ih, a->in);
+  sl__gemm(sl__gemm_of(a->implementation), true, false, 2 * hidden, hidden, rows, 1, dgates,
+           p.width, before, p.width, add, w_hh, hidden);
+  sl__gemm(sl__gemm_of(a->implementation), true, false, hidden, hidden, rows, 1,
+           dgates + 3 * hidden, p.width, before, p.width, add, w_hh + 2 * hidden * hidden, hidden);
   sl__column_sums(dgates, rows, p.width, p.gates, b_ih, add);
   sl__column_sums(dgates, rows, p.width, 2 * hidden, b_ih + p.gates, add);
   sl__column_sums(dgates + 3 * hidden, rows, p.width, hidden, b_ih + p.gates + 2 * hidden, add);

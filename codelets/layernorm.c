@@ -183,7 +183,9 @@ SL__KERNEL void sl__layernorm_backward_weight_cpu(void *buffers[], void *cl_arg)
 
 static struct sl__rowwise rows_of(struct sl__layernorm_args *a, int64_t count, uint32_t buffers,
                                   bool sums) {
-  const struct sl__rowwise r = {.rows = a->rows / a->groups, .buffers = buffers, .sums = sums};
+  const uint32_t instead_of_param = a->is_plain && !sums ? 1 << 1 : 0; /* x again */
+  const struct sl__rowwise r = {
+      .rows = a->rows / a->groups, .buffers = buffers | instead_of_param, .sums = sums};
   if (count) a->rows = count * a->groups;
   return r;
 }

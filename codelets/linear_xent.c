@@ -58,15 +58,22 @@ SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t
     for (int64_t o = 0; o < out; o++) y[n * out + o] += bias[o];
 }
 
-/* The rows [first, first + rows). add: the gradient of the parameters has earlier parts. */
-static void one_chunk(const struct sl__linear_xent_args *a, const struct head *h, int64_t first,
-                      int64_t rows, bool add, struct sl__xent_sums *sums) {
-  enum sl__gemm who = a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
-  int64_t in = a->in, out = a->xent.classes;
-  const float *x = h->x + first * in;
+/* The loss of the rows [first, first + rows). */
+static struct sl__xent_args xent_of(const struct sl__linear_xent_args *a, int64_t first,
+                                    int64_t rows) {
   struct sl__xent_args xent = a->xent;
   xent.first = first;
   xent.rows = rows;
+  return xent;
+}
+
+/* The rows [first, first + rows). add: the gradient of the parameters has earlier parts. */
+static void one_chunk(const struct sl__linear_xent_args *a, const struct head *h, int64_t first,
+                      int64_t rows, bool add, struct sl__xent_sums *sums) {
+  enum sl__gemm who = sl__gemm_of(a->implementation);
+  int64_t in = a->in, out = a->xent.classes;
+  const float *x = h->x + first * in;
+  const struct sl__xent_args xent = xent_of(a, first, rows);
   sl__gemm(who, false, true, rows, out, in, 1, x, in, h->weight, in, 0, h->logits, out);
   if (h->bias) add_bias(h->logits, h->bias, rows, out);
   sl__xent_rows(&xent, h->logits, h->labels, h->class_weights, h->dx ? h->spare : NULL, sums);
@@ -77,24 +84,30 @@ static void one_chunk(const struct sl__linear_xent_args *a, const struct head *h
   if (h->bias_grad) sl__bias_gradient(rows, out, h->logits, 0, out, add, h->bias_grad);
 }
 
+/* What is float in bf16's passes, too: all but x, the weight, the biases and dx. */
+static struct head head_of(void *buffers[], void *cl_arg, int gradients) {
+  const struct sl__linear_xent_args *a = sl__args(cl_arg);
+  struct head h = {.labels = sl__buffer(buffers, 2),
+                   .spare = sl__buffer(buffers, sl__head_scratch(gradients))};
+  h.logits = h.spare + a->xent.classes;
+  if (a->xent.weighted) h.class_weights = sl__buffer(buffers, sl__head_weights(a, gradients));
+  if (!gradients) return h;
+  h.grad = sl__buffer(buffers, SL__HEAD_GRAD);
+  if (a->bias == SL__BIAS_IN_BLOCK) h.bias_grad = h.grad + a->xent.classes * a->in;
+  if (a->bias == SL__BIAS_ALONE) h.bias_grad = sl__buffer(buffers, SL__HEAD_BIAS_GRAD);
+  return h;
+}
+
 static void run(void *buffers[], void *cl_arg, int gradients) {
   const struct sl__linear_xent_args *a = sl__args(cl_arg);
-  int64_t out = a->xent.classes, rows = a->xent.rows, weights = out * a->in;
-  struct head h = {.x = sl__buffer(buffers, 0),
-                   .weight = sl__buffer(buffers, 1),
-                   .labels = sl__buffer(buffers, 2),
-                   .spare = sl__buffer(buffers, sl__head_scratch(gradients))};
+  int64_t rows = a->xent.rows;
+  struct head h = head_of(buffers, cl_arg, gradients);
   struct sl__xent_sums sums = {0};
-  h.logits = h.spare + out;
-  if (a->bias == SL__BIAS_IN_BLOCK) h.bias = h.weight + weights;
+  h.x = sl__buffer(buffers, 0);
+  h.weight = sl__buffer(buffers, 1);
+  if (gradients) h.dx = sl__buffer(buffers, SL__HEAD_DX);
+  if (a->bias == SL__BIAS_IN_BLOCK) h.bias = h.weight + a->xent.classes * a->in;
   if (a->bias == SL__BIAS_ALONE) h.bias = sl__buffer(buffers, sl__head_bias(gradients));
-  if (a->xent.weighted) h.class_weights = sl__buffer(buffers, sl__head_weights(a, gradients));
-  if (gradients) {
-    h.dx = sl__buffer(buffers, SL__HEAD_DX);
-    h.grad = sl__buffer(buffers, SL__HEAD_GRAD);
-    if (a->bias == SL__BIAS_IN_BLOCK) h.bias_grad = h.grad + weights;
-    if (a->bias == SL__BIAS_ALONE) h.bias_grad = sl__buffer(buffers, SL__HEAD_BIAS_GRAD);
-  }
   for (int64_t first = 0; first < rows; first += a->chunk)
     one_chunk(a, &h, first, a->chunk < rows - first ? a->chunk : rows - first,
               first > 0 || sl__accumulate(cl_arg), &sums);
@@ -137,6 +150,7 @@ static bool chunk_logits(const struct sl__linear_xent_args *a, const uint16_t *x
   return sl__onednn_product(&p, x, weight, NULL, logits);
 }
 
+/* dx, which may be refused before anything is added up, and the parameters' gradients. */
 static bool chunk_slopes(const struct sl__linear_xent_args *a, const struct head_bf16 *h,
                          int64_t first, int64_t rows, bool add) {
   int64_t in = a->in, out = a->xent.classes;
@@ -148,8 +162,12 @@ static bool chunk_slopes(const struct sl__linear_xent_args *a, const struct head
                                                .transpose_a = true,
                                                .wide = true,
                                                .add = add};
-  return sl__onednn_product(&of_x, dlogits, h->weight, NULL, h->dx + first * in) &&
-         sl__onednn_product(&of_weight, dlogits, h->x + first * in, NULL, h->of_floats.grad);
+  if (!sl__onednn_product(&of_x, dlogits, h->weight, NULL, h->dx + first * in) ||
+      !sl__onednn_product(&of_weight, dlogits, h->x + first * in, NULL, h->of_floats.grad))
+    return false;
+  if (h->of_floats.bias_grad)
+    sl__bias_gradient_bf16(rows, out, dlogits, add, h->of_floats.bias_grad);
+  return true;
 }
 
 /* Behind chunk_logits. false: oneDNN refuses a product. */
@@ -157,13 +175,10 @@ static bool one_chunk_bf16(const struct sl__linear_xent_args *a, const struct he
                            int64_t first, int64_t rows, bool add, struct sl__xent_sums *sums) {
   const struct head *f = &h->of_floats;
   int64_t out = a->xent.classes;
-  struct sl__xent_args xent = a->xent;
-  xent.first = first;
-  xent.rows = rows;
+  const struct sl__xent_args xent = xent_of(a, first, rows);
   if (f->bias) add_bias(f->logits, f->bias, rows, out);
   sl__xent_rows(&xent, f->logits, f->labels, f->class_weights, h->dx ? f->spare : NULL, sums);
   if (!h->dx) return true;
-  if (f->bias_grad) sl__bias_gradient(rows, out, f->logits, 0, out, add, f->bias_grad);
   narrow_rows(f->logits, f->spare, rows, out);
   return chunk_slopes(a, h, first, rows, add);
 }
@@ -182,27 +197,22 @@ static const float *bias_of(const struct sl__linear_xent_args *a, void *buffers[
 
 static bool run_bf16(void *buffers[], void *cl_arg, int gradients) {
   const struct sl__linear_xent_args *a = sl__args(cl_arg);
-  int64_t out = a->xent.classes, rows = a->xent.rows;
-  struct head_bf16 h = {.x = sl__buffer(buffers, 0), .weight = sl__buffer(buffers, 1)};
-  struct head *f = &h.of_floats;
+  int64_t rows = a->xent.rows;
+  struct head_bf16 h = {.x = sl__buffer(buffers, 0),
+                        .weight = sl__buffer(buffers, 1),
+                        .of_floats = head_of(buffers, cl_arg, gradients)};
   struct sl__xent_sums sums = {0};
   if (a->implementation != SL__BF16) return false;
-  f->labels = sl__buffer(buffers, 2);
-  f->spare = sl__buffer(buffers, sl__head_scratch(gradients));
-  f->logits = f->spare + out;
-  if (a->xent.weighted) f->class_weights = sl__buffer(buffers, sl__head_weights(a, gradients));
-  if (gradients) {
-    h.dx = sl__buffer(buffers, SL__HEAD_DX);
-    f->grad = sl__buffer(buffers, SL__HEAD_GRAD);
-    if (a->bias == SL__BIAS_IN_BLOCK) f->bias_grad = f->grad + out * a->in;
-    if (a->bias == SL__BIAS_ALONE) f->bias_grad = sl__buffer(buffers, SL__HEAD_BIAS_GRAD);
-  }
-  if (a->bias != SL__NO_BIAS) f->bias = bias_of(a, buffers, cl_arg, gradients);
+  if (gradients) h.dx = sl__buffer(buffers, SL__HEAD_DX);
+  if (a->bias != SL__NO_BIAS) h.of_floats.bias = bias_of(a, buffers, cl_arg, gradients);
   for (int64_t first = 0; first < rows; first += a->chunk) {
     int64_t count = a->chunk < rows - first ? a->chunk : rows - first;
-    if (!chunk_logits(a, h.x + first * a->in, h.weight, count, f->logits)) return false;
-    if (one_chunk_bf16(a, &h, first, count, first > 0 || sl__accumulate(cl_arg), &sums)) continue;
-    sl__task_failed(SL_NO_MEMORY, "linear_xent: oneDNN refuses a product of bf16 matrices");
+    if (chunk_logits(a, h.x + first * a->in, h.weight, count, h.of_floats.logits) &&
+        one_chunk_bf16(a, &h, first, count, first > 0 || sl__accumulate(cl_arg), &sums))
+      continue;
+    if (!first) return false;
+    sl__task_failed(SL_UNSUPPORTED, "linear_xent: oneDNN takes %lld rows of bf16, but not %lld",
+                    (long long)a->chunk, (long long)count);
     break;
   }
   sl__xent_stats(&sums, sl__buffer(buffers, 3));

@@ -35,10 +35,6 @@ static struct lstm_parts parts_of(const struct sl__recurrent_args *a, const floa
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-static enum sl__gemm product(const struct sl__recurrent_args *a) {
-  return a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
-}
-
 SL__SIMD static void step_forward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
                                   int64_t k, float *state, float *y, float *saved) {
   int64_t hidden = a->hidden, t = sl__recurrent_step(a, p->direction, k);
@@ -266,8 +262,9 @@ static void forward_step(const struct run *run, int64_t k, const float *w_hh_t) 
   if (run->packed)
     add_products(run, t, run->state, run->p.states, all_units(a));
   else
-    sl__gemm(product(a), false, false, a->rows, run->p.gates, hidden, 1, run->state, run->p.states,
-             w_hh_t, run->p.gates, 1, run->saved + t * width, a->steps * width);
+    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, run->p.gates, hidden, 1,
+             run->state, run->p.states, w_hh_t, run->p.gates, 1, run->saved + t * width,
+             a->steps * width);
   step_forward(a, &run->p, k, run->state, run->y, run->saved);
 }
 
@@ -281,8 +278,8 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
                     .y = y,
                     .saved = saved + direction * 6 * hidden,
                     .packed = packing_pays(a) ? scratch : NULL};
-  sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, run.p.gates, a->in, 1, x, a->in,
-           run.p.w_ih, a->in, 0, run.saved, run.p.width);
+  sl__gemm(sl__gemm_of(a->implementation), false, true, (int64_t)a->rows * a->steps, run.p.gates,
+           a->in, 1, x, a->in, run.p.w_ih, a->in, 0, run.saved, run.p.width);
   if (run.packed)
     pack_units(a, run.p.w_hh, all_units(a), scratch);
   else
@@ -299,8 +296,8 @@ static void backward_gates(const struct sl__recurrent_args *a, int direction, co
   for (int64_t k = a->steps - 1; k >= 0; k--) {
     int64_t t = sl__recurrent_step(a, direction, k);
     step_backward(a, &p, k, dy, dstate, saved);
-    sl__gemm(product(a), false, false, a->rows, hidden, p.gates, 1, saved + t * p.width, row,
-             p.w_hh, hidden, 0, dstate, p.states);
+    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, p.gates, 1,
+             saved + t * p.width, row, p.w_hh, hidden, 0, dstate, p.states);
   }
 }
 
@@ -308,8 +305,8 @@ static void backward_data(const struct sl__recurrent_args *a, int direction, con
                           const float *param, float *dx, bool add) {
   struct lstm_parts p = parts_of(a, param, direction);
   dgates += direction * 6 * a->hidden;
-  sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
-           p.width, p.w_ih, a->in, add, dx, a->in);
+  sl__gemm(sl__gemm_of(a->implementation), false, false, (int64_t)a->rows * a->steps, a->in,
+           p.gates, 1, dgates, p.width, p.w_ih, a->in, add, dx, a->in);
 }
 
 static void backward_weight(const struct sl__recurrent_args *a, int direction, const float *x,
@@ -319,10 +316,10 @@ static void backward_weight(const struct sl__recurrent_args *a, int direction, c
   dgates += direction * 6 * hidden;
   grad += direction * sl__recurrent_params(a, 4);
   float *w_ih = grad, *w_hh = w_ih + p.gates * a->in, *b_ih = w_hh + p.gates * hidden;
-  sl__gemm(product(a), true, false, p.gates, a->in, rows, 1, dgates, p.width, x, a->in, add, w_ih,
-           a->in);
-  sl__gemm(product(a), true, false, p.gates, hidden, rows, 1, dgates, p.width, dgates + 5 * hidden,
-           p.width, add, w_hh, hidden);
+  sl__gemm(sl__gemm_of(a->implementation), true, false, p.gates, a->in, rows, 1, dgates, p.width, x,
+           a->in, add, w_ih, a->in);
+  sl__gemm(sl__gemm_of(a->implementation), true, false, p.gates, hidden, rows, 1, dgates, p.width,
+           dgates + 5 * hidden, p.width, add, w_hh, hidden);
   sl__column_sums(dgates, rows, p.width, p.gates, b_ih, add);
   sl__column_sums(dgates, rows, p.width, p.gates, b_ih + p.gates, add);
 }

@@ -1,4 +1,5 @@
 /* y (+)= the product of tensors: the outputs of layers, or a gradient and the other factors. */
+#include "codelets/kernels/bf16_adapter.h"
 #include "codelets/kernels/elementwise.h"
 
 SL__SIMD static void multiply(const float *a, const float *b, float *restrict y, int64_t n) {
@@ -26,6 +27,14 @@ SL__KERNEL void sl__multiply_cpu(void *buffers[], void *cl_arg) {
                                                        (const float *)sl__buffer(buffers, last) + i,
                                                        (float *)sl__buffer(buffers, 0) + i, n);
   }
+}
+
+struct sl__rowwise sl__multiply_rows(void *args, int64_t first, int64_t count) {
+  struct sl__scalar_args *a = args;
+  const struct sl__rowwise r = {.rows = a->count, .buffers = UINT32_MAX};
+  (void)first;
+  if (count) a->count = count;
+  return r;
 }
 
 enum sl_status sl__multiply(struct sl_context *context, const struct sl__launch *l, int count,

@@ -15,7 +15,6 @@
 /* Sums and maxima run over a fixed number of lanes: the loops vectorise, and the order is the same
  * for every vector width. */
 enum { LANES = 16 };
-enum { STRIP = 1 << 15 }; /* logits that a core's second cache holds as floats */
 
 /* Index of a row's largest logit, the first of equals; NaN is never larger. Blocks of several
  * vectors, whose maxima do not wait for each other, and of which one has the place. */
@@ -184,7 +183,7 @@ static bool run_bf16(void *buffers[], void *cl_arg, uint16_t *dlogits) {
   const float *weights = a->weighted ? sl__buffer(buffers, dlogits ? 4 : 3) : NULL;
   struct sl__xent_args part = *a;
   struct sl__xent_sums sums = {0};
-  int64_t most = 1 + STRIP / a->classes;
+  int64_t most = 1 + sl__bf16_strip() / 2 / a->classes;
   float *spare = sl__bf16_room((most + 1) * a->classes), *rows = spare ? spare + a->classes : NULL;
   for (int64_t n = 0; spare && n < a->rows; n += part.rows) {
     part.first = a->first + n;

@@ -65,10 +65,12 @@ float *sl__bf16_room(int64_t floats) {
 
 /* ---- the adapter --------------------------------------------------------------------------- */
 
-/* A strip's floats, at most: they stay in a core's second cache. */
-enum { STRIP_FLOATS = 1 << 16 };
-
 static int64_t forced_floats;
+
+int64_t sl__bf16_strip(void) {
+  int64_t forced = __atomic_load_n(&forced_floats, __ATOMIC_RELAXED);
+  return forced ? forced : 1 << 16;
+}
 
 void sl__bf16_strip_force(int64_t floats) {
   __atomic_store_n(&forced_floats, floats, __ATOMIC_RELAXED);
@@ -100,10 +102,10 @@ static int64_t bytes_of(void *buffer) {
 /* Rows of a strip. */
 static int64_t strip_of(void *buffers[], int count, uint32_t bf16_mask,
                         const struct sl__rowwise *r) {
-  int64_t floats = 0, forced = __atomic_load_n(&forced_floats, __ATOMIC_RELAXED);
+  int64_t floats = 0;
   for (int i = 0; i < count; i++)
     if (is_half(i, bf16_mask) && r->buffers >> i & 1) floats += bytes_of(buffers[i]) / 2 / r->rows;
-  int64_t rows = floats ? (forced ? forced : STRIP_FLOATS) / floats : r->rows;
+  int64_t rows = floats ? sl__bf16_strip() / floats : r->rows;
   return rows < 1 ? 1 : rows < r->rows ? rows : r->rows;
 }
 

@@ -32,6 +32,9 @@ void sl__bf16_narrow(const float *values, uint16_t *codes, int64_t n);
  * failed task, if there is none. */
 float *sl__bf16_room(int64_t floats);
 
+/* Floats of a strip of rows, at most: they stay in a core's second cache. */
+int64_t sl__bf16_strip(void);
+
 /* For tests: the floats of a strip; 0: as many as a core's second cache holds. */
 void sl__bf16_strip_force(int64_t floats);
 

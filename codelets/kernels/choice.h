@@ -4,6 +4,7 @@
 #ifndef SL_CODELETS_KERNELS_CHOICE_H
 #define SL_CODELETS_KERNELS_CHOICE_H
 
+#include "codelets/kernels/gemm.h"
 #include "core/runtime/context.h"
 #include "core/runtime/tensor.h"
 
@@ -42,6 +43,12 @@ enum sl__implementation sl__choice_quickest(const struct sl__candidates *candida
 /* For an operation of several products that does not justify a measurement of its own: the
  * preferred library, or the one that a test forces. */
 enum sl__implementation sl__product_choice(const struct sl_context *context);
+
+/* The library of an implementation's products of floats. */
+static inline enum sl__gemm sl__gemm_of(int32_t implementation) {
+  if (implementation == SL__BF16) return sl__gemm_preferred(); /* the adapter's floats */
+  return implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
+}
 
 /* Does the kernel of a task on such a tensor read bf16 as it is? If not, the bf16 adapter gives it
  * floats. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/simd.h"
+#include "core/runtime/failure.h"
 #include "codelets/kernels/gemm.h"
 
 #define DIMS 12 /* as in oneDNN's own arrays */
@@ -228,11 +229,6 @@ static bool plan_make(struct thread_state *t, struct plan *plan) {
   forget_all(&l);
   if (hint) dnnl_primitive_desc_destroy(hint);
   if (pd) dnnl_primitive_desc_destroy(pd);
-  if (!fine) {
-    struct key key = plan->key;
-    plan_clear(plan);
-    plan->key = key; /* remembered as refused */
-  }
   return fine;
 }
 
@@ -298,10 +294,6 @@ static bool product_make(struct thread_state *t, struct plan *plan) {
               (!key.has_bias || add_matrix(t, plan, DNNL_ARG_BIAS, REF(l.bias)));
   forget_all(&l);
   if (pd) dnnl_primitive_desc_destroy(pd);
-  if (!fine) {
-    plan_clear(plan);
-    plan->key = key; /* remembered as refused */
-  }
   return fine;
 }
 
@@ -313,10 +305,9 @@ static struct plan *find_plan(struct thread_state *t, const struct key *key) {
   struct plan *plan = &t->plan[t->plans < PLANS ? t->plans++ : (int)(t->next++ % PLANS)];
   plan_clear(plan);
   plan->key = *key;
-  if (key->operation == PRODUCT)
-    product_make(t, plan);
-  else
-    plan_make(t, plan);
+  if (key->operation == PRODUCT ? product_make(t, plan) : plan_make(t, plan)) return plan;
+  plan_clear(plan);
+  plan->key = *key; /* remembered as refused */
   return plan;
 }
 
@@ -326,11 +317,8 @@ static bool reorder(struct thread_state *t, struct slot *s) {
   return dnnl_primitive_execute(s->reorder, t->stream, 2, args) == dnnl_success;
 }
 
-/* arrays: the callers' data, in the order of add_slots. */
-static bool run(const struct key *key, const void *const *arrays) {
-  struct thread_state *t = this_thread();
-  struct plan *plan = t ? find_plan(t, key) : NULL;
-  if (!plan || !plan->primitive) return false;
+/* arrays: the callers' data, in the order of the plan's slots. */
+static bool execute(struct thread_state *t, struct plan *plan, const void *const *arrays) {
   dnnl_exec_arg_t args[SLOTS];
   bool fine = true;
   for (int i = 0; i < plan->slots; i++) {
@@ -344,6 +332,12 @@ static bool run(const struct key *key, const void *const *arrays) {
   for (int i = 0; i < plan->slots; i++)
     if (fine && plan->slot[i].inner && plan->slot[i].is_output) fine = reorder(t, &plan->slot[i]);
   return dnnl_stream_wait(t->stream) == dnnl_success && fine;
+}
+
+static bool run(const struct key *key, const void *const *arrays) {
+  struct thread_state *t = this_thread();
+  struct plan *plan = t ? find_plan(t, key) : NULL;
+  return plan && plan->primitive && execute(t, plan, arrays);
 }
 
 /* ---- operations -------------------------------------------------------------------------- */
@@ -403,16 +397,20 @@ bool sl__onednn_product(const struct sl__onednn_product *p, const uint16_t *a, c
   k.x[0] = k.y[0] = p->m;
   k.x[1] = k.weight[0] = p->k;
   k.weight[1] = k.y[1] = p->n;
-  return run(&k, (const void *[]){a, b, y, bias});
+  struct thread_state *t = this_thread();
+  struct plan *plan = t ? find_plan(t, &k) : NULL;
+  if (!plan || !plan->primitive) return false;
+  /* not false: y may have been added to already */
+  if (!execute(t, plan, (const void *[]){a, b, y, bias}))
+    sl__task_failed(SL_NO_MEMORY, "oneDNN failed in a product of bf16 matrices");
+  return true;
 }
 
-/* oneDNN emulates bf16 on other processors of AVX-512, which is slower than our own f32. */
+/* oneDNN emulates bf16 on other processors of AVX-512, which is slower than our own f32. An
+ * instruction set's number has the bits of those that it contains; ONEDNN_MAX_CPU_ISA counts. */
 bool sl__onednn_has_bf16(void) {
-#if defined(__x86_64__)
-  return SL__MOST_LANES >= 16 && __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
-#endif
+  const int needed = dnnl_cpu_isa_avx512_core_bf16;
+  return SL__MOST_LANES >= 16 && ((int)dnnl_get_effective_cpu_isa() & needed) == needed;
 }
 
 #else

@@ -26,8 +26,9 @@ bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const fl
 bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
                                        const float *dy, float *grad, float *bias_grad);
 
-/* y [m, n] (+)= op(a) op(b) + bias, all dense and row-major; op(a) is [m, k], op(b) [k, n]. a, b
- * and bias (of a row of y; NULL: none) are bf16, sums f32; y is bf16, or f32 if wide. */
+/* A product that fails in spite of its plan is a failed task. y [m, n] (+)= op(a) op(b) + bias, all
+ * dense and row-major; op(a) is [m, k], op(b) [k, n]. a, b and bias (of a row of y; NULL: none) are
+ * bf16, sums f32; y is bf16, or f32 if wide. */
 struct sl__onednn_product {
   int64_t m, n, k;
   bool transpose_a, transpose_b, wide, add;

@@ -97,8 +97,10 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   void *buffers[count];
   _Alignas(16) char copy[sizeof(struct sl__args_header) + args_size];
   struct sl__args_header *header = (struct sl__args_header *)copy;
-  *header = (struct sl__args_header){
-      .footprint = footprint, .accumulate = launch->accumulate, .count = (uint32_t)count};
+  *header = (struct sl__args_header){.footprint = footprint,
+                                     .accumulate = launch->accumulate,
+                                     .count = (uint32_t)count,
+                                     .args_size = (uint32_t)args_size};
   (void)context, (void)flops;
   for (int i = 0; i < count; i++) {
     const struct sl__tensor *t = tensors[i];
