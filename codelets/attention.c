@@ -133,6 +133,21 @@ static int64_t lay_out(struct work *w, float *memory, bool backward) {
   return used;
 }
 
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* A head's row, and zeros up to the width; PARTS values at a time, because calls of memcpy and
+ * memset cost more than so short a row. */
+SL__INLINE void copy_row(const float *restrict from, int64_t dims, int64_t width,
+                         float *restrict to) {
+  int64_t whole = dims / PARTS * PARTS;
+  for (int64_t d = 0; d < whole; d += PARTS) memcpy(to + d, from + d, PARTS * sizeof *to);
+  for (int64_t d = whole; d < width; d++) to[d] = d < dims ? from[d] : 0;
+}
+
+SL__INLINE void add_row(const float *restrict from, int64_t dims, float *restrict to) {
+  for (int64_t d = 0; d < dims; d++) to[d] += from[d];
+}
+
 /* ---- rotary position embedding ------------------------------------------------------------- */
 
 SL__SIMD static void find_turns(const struct sl__attention_args *a, float *turns) {
@@ -148,8 +163,9 @@ SL__SIMD static void find_turns(const struct sl__attention_args *a, float *turns
 }
 
 /* to (+)= factor times x, turned; direction -1: back. */
-SL__INLINE void turn_row(const struct sl__attention_args *a, const float *turns, const float *x,
-                         float direction, float factor, float *to, bool add) {
+SL__INLINE void turn_row(const struct sl__attention_args *a, const float *turns,
+                         const float *restrict x, float direction, float factor, float *restrict to,
+                         bool add) {
   int64_t half = a->o.rope_dims / 2;
 #pragma GCC ivdep
   for (int64_t i = 0; i < half; i++) {
@@ -185,25 +201,51 @@ SL__SIMD static void load_block(const struct work *w, int64_t block, int which, 
   const struct sl__attention_args *a = w->a;
   for (int64_t k = 0; k < BLOCK; k++, to += w->width) {
     int64_t position = block * BLOCK + k, t = position - a->o.position;
-    memset(to, 0, (size_t)w->width * sizeof *to);
-    if (t >= a->steps) continue;
-    if (t < 0) {
-      memcpy(to, w->state + place_in_state(w, position, which), (size_t)a->dims * sizeof *to);
+    if (t >= a->steps) {
+      memset(to, 0, (size_t)w->width * sizeof *to);
       continue;
     }
-    const float *from = w->x + place_in_x(w, t, which);
-    if (which)
-      memcpy(to, from, (size_t)a->dims * sizeof *to);
-    else
-      turn_row(a, turns_of(w, t), from, 1, 1, to, false);
+    copy_row(t < 0 ? w->state + place_in_state(w, position, which) : w->x + place_in_x(w, t, which),
+             a->dims, w->width, to);
+    if (t < 0) continue;
+    if (!which && a->o.rope_dims)
+      turn_row(a, turns_of(w, t), w->x + place_in_x(w, t, which), 1, 1, to, false);
     if (keep)
       memcpy(w->state + place_in_state(w, position, which), to, (size_t)a->dims * sizeof *to);
   }
 }
 
+#if defined(__clang__) || __GNUC__ >= 12
+typedef float four __attribute__((vector_size(4 * sizeof(float))));
+
+/* Four rows of four values. */
+SL__INLINE void transpose_square(const float *from, int64_t pitch, float *to) {
+  four row[4], half[4];
+  for (int i = 0; i < 4; i++) memcpy(&row[i], from + i * pitch, sizeof row[i]);
+  half[0] = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  half[1] = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  half[2] = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  half[3] = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  for (int i = 0; i < 4; i += 2) {
+    row[i] = __builtin_shufflevector(half[i], half[i + 1], 0, 1, 4, 5);
+    row[i + 1] = __builtin_shufflevector(half[i], half[i + 1], 2, 3, 6, 7);
+  }
+  for (int i = 0; i < 4; i++) memcpy(to + i * BLOCK, &row[i], sizeof row[i]);
+}
+#else
+SL__INLINE void transpose_square(const float *from, int64_t pitch, float *to) {
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 4; k++) to[i * BLOCK + k] = from[k * pitch + i];
+}
+#endif
+
 /* [BLOCK, width] as [dims, BLOCK] */
 SL__SIMD static void transpose(const struct work *w, const float *from, float *to) {
-  for (int64_t d = 0; d < w->a->dims; d++)
+  int64_t whole = w->a->dims / 4 * 4;
+  for (int64_t k = 0; k < BLOCK; k += 4)
+    for (int64_t d = 0; d < whole; d += 4)
+      transpose_square(from + k * w->width + d, w->width, to + d * BLOCK + k);
+  for (int64_t d = whole; d < w->a->dims; d++)
     for (int64_t k = 0; k < BLOCK; k++) to[d * BLOCK + k] = from[k * w->width + d];
 }
 
@@ -237,9 +279,9 @@ static int64_t position_of(const struct work *w, int64_t m) {
 SL__SIMD static void load_queries(const struct work *w, int64_t first, int64_t rows) {
   for (int64_t r = 0; r < rows; r++) {
     float *to = w->q + r * w->width;
-    memset(to, 0, (size_t)w->width * sizeof *to);
     turn_row(w->a, turns_of(w, (first + r) / group_of(w->a)), w->x + place_of_query(w, first + r),
              1, w->a->scale, to, false);
+    for (int64_t d = w->a->dims; d < w->width; d++) to[d] = 0;
   }
 }
 
@@ -309,8 +351,9 @@ SL__SIMD static void softmax_tile(struct work *w, int64_t first, int64_t rows, i
 
 SL__SIMD static void write_tile(const struct work *w, int64_t first, int64_t rows) {
   for (int64_t r = 0; r < rows; r++) {
-    float *y = w->y + place_in_y(w, first + r), scale = 1.0f / w->sum[r];
-    for (int64_t d = 0; d < w->a->dims; d++) y[d] = w->o[r * w->width + d] * scale;
+    float *restrict y = w->y + place_in_y(w, first + r), scale = 1.0f / w->sum[r];
+    const float *o = w->o + r * w->width;
+    for (int64_t d = 0; d < w->a->dims; d++) y[d] = o[d] * scale;
     w->lse[place_in_lse(w, first + r)] = w->most[r] + logf(w->sum[r]);
   }
 }
@@ -424,10 +467,12 @@ SL__SIMD static void write_gradients(const struct work *w) {
     for (int64_t t = 0; t < a->steps; t++) {
       const float *row = from + (a->o.position + t) * w->width;
       float *to = w->dx + place_in_x(w, t, which);
-      if (!which)
+      if (!which && a->o.rope_dims)
         turn_row(a, turns_of(w, t), row, -1, 1, to, w->add);
+      else if (w->add)
+        add_row(row, a->dims, to);
       else
-        for (int64_t d = 0; d < a->dims; d++) to[d] = w->add ? to[d] + row[d] : row[d];
+        copy_row(row, a->dims, a->dims, to);
     }
   }
 }
@@ -437,11 +482,12 @@ SL__SIMD static void load_slopes(struct work *w, int64_t first, int64_t rows) {
   int64_t dims = w->a->dims;
   for (int64_t r = 0; r < rows; r++) {
     const float *y = w->y + place_in_y(w, first + r), *dy = w->dy + place_in_y(w, first + r);
-    float *to = w->o + r * w->width, part[PARTS] = {0};
-    memset(to, 0, (size_t)w->width * sizeof *to);
-    memcpy(to, dy, (size_t)dims * sizeof *to);
-    for (int64_t d = 0; d < dims; d += PARTS)
-      for (int64_t k = 0; k < PARTS && d + k < dims; k++) part[k] += y[d + k] * dy[d + k];
+    float part[PARTS] = {0};
+    int64_t d = 0;
+    copy_row(dy, dims, w->width, w->o + r * w->width);
+    for (; d + PARTS <= dims; d += PARTS)
+      for (int k = 0; k < PARTS; k++) part[k] += y[d + k] * dy[d + k];
+    for (int k = 0; d + k < dims; k++) part[k] += y[d + k] * dy[d + k];
     for (int half = PARTS / 2; half; half /= 2)
       for (int k = 0; k < half; k++) part[k] += part[k + half];
     w->sum[r] = part[0];
