@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/graph_state.h"
+#include "core/memory/limits.h"
 
 enum { ALIGNMENT = 256 }; /* as CUDA's own allocations */
 
@@ -21,6 +22,20 @@ static void record_use(struct tensor_use *u, int subgraph, int call, bool is_fir
   u->last_call = call;
 }
 
+/* To give a passing tensor's memory back costs StarPU two tasks in each run: more than a small
+ * tensor gains by memory that is still in a cache. Where memory is neither limited nor a GPU's, and
+ * small tensors are little all together, they keep it from step to step. */
+static bool may_keep_small(const struct sl__graph *g) {
+  const size_t most = 64 << 20;
+  size_t bytes = 0;
+  bool is_limited = sl__memory_limit(g->context->memory) || getenv("STARPU_LIMIT_CPU_MEM");
+  if (!(g->slice_us > 0) || is_limited || starpu_cuda_worker_get_count()) return false;
+  for (int i = 0; i < g->use_count; i++)
+    if (sl__use_passes(&g->uses[i]) && g->uses[i].tensor->bytes <= SL__SMALL_TENSOR)
+      bytes += g->uses[i].tensor->bytes;
+  return bytes <= most;
+}
+
 void sl__graph_find_uses(struct sl__graph *g) {
   for (int i = 0; i < g->use_count; i++) g->uses[i].first_subgraph = -1;
   for (int s = 0; s < g->subgraph_count; s++)
@@ -34,6 +49,7 @@ void sl__graph_find_uses(struct sl__graph *g) {
     bool passes = u->first_subgraph != u->last_subgraph;
     u->is_internal = u->is_scratch || (sl__use_is_temporary(u) && !passes);
   }
+  g->keeps_small = may_keep_small(g);
 }
 
 /* ---- fusion groups ---- */

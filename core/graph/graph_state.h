@@ -163,12 +163,13 @@ struct sl__graph {
   double slice_us; /* see sl__graph_join_slices; 0: the graph is not joined by slices */
   struct sl__weight_cache *weight_cache; /* or NULL */
   const struct sl__tensor *input;
-  int cores;                             /* see sl__graph_cores */
-  int forced_parts;                      /* see sl__graph_cut */
-  int home;                              /* 1 + the member that has a lone task; 0: none yet */
-  int leader;                            /* of the team: the member whose worker has the task */
-  int helpers;                           /* tasks and messages that will still use the graph */
-  uint32_t asked;                        /* bit i: member i is asked and has not begun yet */
+  int cores;        /* see sl__graph_cores */
+  int forced_parts; /* see sl__graph_cut */
+  int home;         /* 1 + the member that has a lone task; 0: none yet */
+  int leader;       /* of the team: the member whose worker has the task */
+  int helpers;      /* tasks and messages that will still use the graph */
+  bool keeps_small; /* small passing tensors keep their memory between runs; see graph_plan.c */
+  uint32_t asked;   /* bit i: member i is asked and has not begun yet */
   struct sl__inbox_message join_message; /* asks a worker to join the team */
   int64_t computed_ns;
 };
@@ -190,6 +191,13 @@ int sl__graph_add_use(struct sl__graph *graph, const struct tensor_use *use);
 static inline bool sl__use_is_temporary(const struct tensor_use *u) {
   return u->is_written_first && !u->is_kept && !u->tensor->host && !u->tensor->whole &&
          !u->tensor->view_count;
+}
+
+enum { SL__SMALL_TENSOR = 256 << 10 }; /* bytes, at most */
+
+/* Does it pass values from one task to another, and nothing else? */
+static inline bool sl__use_passes(const struct tensor_use *u) {
+  return sl__use_is_temporary(u) && u->first_subgraph != u->last_subgraph;
 }
 
 /* The tensor that has the memory: of a view the whole. */

@@ -8,8 +8,9 @@ static void drop_passed(const struct sl__graph *g, int subgraph) {
   const struct sl__subgraph *s = &g->subgraphs[subgraph];
   for (int b = 1; b < s->count; b++) {
     const struct tensor_use *u = &g->uses[s->use[b]];
-    bool passes = sl__use_is_temporary(u) && u->first_subgraph != u->last_subgraph;
-    if (passes && u->last_subgraph == subgraph) sl__tensor_invalidate(u->tensor);
+    bool keeps_memory = g->keeps_small && u->tensor->bytes <= SL__SMALL_TENSOR;
+    if (sl__use_passes(u) && u->last_subgraph == subgraph && !keeps_memory)
+      sl__tensor_invalidate(u->tensor);
   }
 }
 
