@@ -79,25 +79,16 @@ SL__KERNEL void sl__activation_backward_inplace_cpu(void *buffers[], void *cl_ar
 
 /* ---- rows of bf16 ---------------------------------------------------------------------------- */
 
-static struct sl__rowwise rows_of(struct sl__activation_args *a, int64_t count) {
-  const struct sl__rowwise r = {.rows = a->count, .buffers = 7};
-  if (count) a->count = count;
-  return r;
+struct sl__rowwise sl__activation_forward_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__activation_args *)args)->count);
 }
 
-struct sl__rowwise sl__activation_forward_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count);
+struct sl__rowwise sl__activation_backward_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__activation_args *)args)->count);
 }
 
-struct sl__rowwise sl__activation_backward_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count);
-}
-
-struct sl__rowwise sl__activation_backward_inplace_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count);
+struct sl__rowwise sl__activation_backward_inplace_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__activation_args *)args)->count);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -56,20 +56,12 @@ SL__KERNEL void sl__add_relu_backward_cpu(void *buffers[], void *cl_arg) {
                                                  args->count);
 }
 
-static struct sl__rowwise rows_of(struct sl__add_args *a, int64_t count) {
-  const struct sl__rowwise r = {.rows = a->count, .buffers = UINT32_MAX};
-  if (count) a->count = count;
-  return r;
+struct sl__rowwise sl__add_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__add_args *)args)->count);
 }
 
-struct sl__rowwise sl__add_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count);
-}
-
-struct sl__rowwise sl__add_relu_backward_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count);
+struct sl__rowwise sl__add_relu_backward_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__add_args *)args)->count);
 }
 
 enum sl_status sl__add_terms(struct sl_context *context, const struct sl__launch *l, int count,

@@ -582,23 +582,17 @@ SL__KERNEL void sl__attention_backward_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- rows of bf16 -------------------------------------------------------------------------- */
 
-static struct sl__rowwise rows_of(struct sl__attention_args *a, int64_t first, int64_t count,
-                                  uint32_t buffers) {
-  const struct sl__rowwise r = {.rows = a->rows, .buffers = buffers};
-  if (!count) return r;
-  a->rows = count;
-  a->o.dropout.first += (uint64_t)first;
-  return r;
+static struct sl__rowwise rows_of(struct sl__attention_args *a, int scratch) {
+  return (struct sl__rowwise){
+      .rows = &a->rows, .buffers = ~(1u << scratch), .first = &a->o.dropout.first, .step = 1};
 }
 
-struct sl__rowwise sl__attention_forward_rows(void *args, int64_t first, int64_t count) {
-  const uint32_t scratch = 1 << 3;
-  return rows_of(args, first, count, UINT32_MAX & ~scratch);
+struct sl__rowwise sl__attention_forward_rows(void *args) {
+  return rows_of(args, 3);
 }
 
-struct sl__rowwise sl__attention_backward_rows(void *args, int64_t first, int64_t count) {
-  const uint32_t scratch = 1 << 5;
-  return rows_of(args, first, count, UINT32_MAX & ~scratch);
+struct sl__rowwise sl__attention_backward_rows(void *args) {
+  return rows_of(args, 5);
 }
 
 /* ---- submission ---------------------------------------------------------------------------- */

@@ -16,12 +16,8 @@ SL__KERNEL void sl__axpy_cpu(void *buffers[], void *cl_arg) {
                                                sl__buffer(buffers, 1), a->count);
 }
 
-struct sl__rowwise sl__axpy_rows(void *args, int64_t first, int64_t count) {
-  struct sl__scalar_args *a = args;
-  const struct sl__rowwise r = {.rows = a->count, .buffers = 3};
-  (void)first;
-  if (count) a->count = count;
-  return r;
+struct sl__rowwise sl__axpy_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__scalar_args *)args)->count);
 }
 
 enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, float alpha,

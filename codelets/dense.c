@@ -189,12 +189,11 @@ bool sl__dense_shared_forward_bf16(void *buffers[], void *cl_arg) {
       sl__buffer_count(cl_arg) > 4 ? sl__buffer(buffers, 4) : NULL, sl__buffer(buffers, 3));
 }
 
-struct sl__rowwise sl__bias_backward_rows(void *args, int64_t first, int64_t count) {
-  struct sl__dense_args *a = args;
-  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0, .sums = true};
-  (void)first;
-  if (count) a->rows = (int32_t)count;
-  return r;
+bool sl__bias_backward_bf16(void *buffers[], void *cl_arg) {
+  const struct sl__dense_args *a = sl__args(cl_arg);
+  sl__bias_gradient_bf16(a->rows, a->out, sl__buffer(buffers, 0), sl__accumulate(cl_arg),
+                         sl__buffer(buffers, 1));
+  return true;
 }
 
 bool sl__dense_backward_data_bf16(void *buffers[], void *cl_arg) {

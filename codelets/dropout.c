@@ -80,22 +80,22 @@ SL__KERNEL void sl__dropout_backward_cpu(void *buffers[], void *cl_arg) {
 /* ---- rows of bf16 -------------------------------------------------------------------------- */
 
 /* Runs; or, where there is one only, as many values as four calls of the generator give. */
-static struct sl__rowwise rows_of(struct sl__dropout_args *a, int64_t first, int64_t count) {
+static struct sl__rowwise rows_of(struct sl__dropout_args *a) {
   const int64_t some = 16;
-  int64_t each = a->d.run ? a->d.run : a->count % some ? a->count : some;
-  const struct sl__rowwise r = {.rows = a->count / each, .buffers = 3};
-  if (!count) return r;
-  a->count = count * each;
-  a->d.first += (uint64_t)(first * (a->d.run ? a->d.stride : each));
+  int64_t group = a->d.run ? a->d.run : a->count % some ? a->count : some;
+  struct sl__rowwise r = sl__all_by_rows(&a->count);
+  r.group = group;
+  r.first = &a->d.first;
+  r.step = (uint64_t)(a->d.run ? a->d.stride : group);
   return r;
 }
 
-struct sl__rowwise sl__dropout_forward_rows(void *args, int64_t first, int64_t count) {
-  return rows_of(args, first, count);
+struct sl__rowwise sl__dropout_forward_rows(void *args) {
+  return rows_of(args);
 }
 
-struct sl__rowwise sl__dropout_backward_rows(void *args, int64_t first, int64_t count) {
-  return rows_of(args, first, count);
+struct sl__rowwise sl__dropout_backward_rows(void *args) {
+  return rows_of(args);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

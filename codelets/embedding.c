@@ -10,33 +10,31 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL__KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
+/* The table's rows of the tokens, whose values have `size` bytes. no_number: NaN as such a value,
+ * which the loss check reports, where there is no such row. */
+static void pick_rows(void *buffers[], const void *cl_arg, size_t size, const void *no_number) {
   const struct sl__embedding_args *a = sl__args(cl_arg);
   const void *tokens = sl__buffer(buffers, 0);
-  const float *table = sl__buffer(buffers, 1);
-  float *y = sl__buffer(buffers, 2);
-  for (int64_t n = 0; n < a->rows * a->steps; n++, y += a->features) {
+  const char *table = sl__buffer(buffers, 1);
+  char *y = sl__buffer(buffers, 2);
+  size_t row = (size_t)a->features * size;
+  for (int64_t n = 0; n < a->rows * a->steps; n++, y += row) {
     int32_t token = sl__embedding_token(a, tokens, n);
     if (sl__embedding_has(a, token))
-      memcpy(y, table + token * a->features, (size_t)a->features * sizeof *y);
+      memcpy(y, table + (size_t)token * row, row);
     else
-      for (int64_t d = 0; d < a->features; d++) y[d] = NAN; /* the loss check reports it */
+      for (size_t at = 0; at < row; at += size) memcpy(y + at, no_number, size);
   }
 }
 
-/* The same for a table in bf16, without a copy of it in floats. */
+SL__KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
+  const float no_number = NAN;
+  pick_rows(buffers, cl_arg, sizeof no_number, &no_number);
+}
+
 bool sl__embedding_forward_bf16(void *buffers[], void *cl_arg) {
-  const struct sl__embedding_args *a = sl__args(cl_arg);
-  const void *tokens = sl__buffer(buffers, 0);
-  const uint16_t *table = sl__buffer(buffers, 1), no_number = sl__bf16_code(NAN);
-  uint16_t *y = sl__buffer(buffers, 2);
-  for (int64_t n = 0; n < a->rows * a->steps; n++, y += a->features) {
-    int32_t token = sl__embedding_token(a, tokens, n);
-    if (sl__embedding_has(a, token))
-      memcpy(y, table + token * a->features, (size_t)a->features * sizeof *y);
-    else
-      for (int64_t d = 0; d < a->features; d++) y[d] = no_number;
-  }
+  const uint16_t no_number = sl__bf16_code(NAN);
+  pick_rows(buffers, cl_arg, sizeof no_number, &no_number);
   return true;
 }
 
@@ -72,12 +70,9 @@ SL__KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
   sl__rows_end(&rows);
 }
 
-struct sl__rowwise sl__embedding_backward_weight_rows(void *args, int64_t first, int64_t count) {
+struct sl__rowwise sl__embedding_backward_weight_rows(void *args) {
   struct sl__embedding_args *a = args;
-  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0 | 1 << 1, .sums = true};
-  (void)first;
-  if (count) a->rows = count;
-  return r;
+  return (struct sl__rowwise){.rows = &a->rows, .buffers = 1 << 0 | 1 << 1, .sums = true};
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -181,28 +181,24 @@ SL__KERNEL void sl__layernorm_backward_weight_cpu(void *buffers[], void *cl_arg)
 
 /* ---- rows of bf16 ------------------------------------------------------------------------ */
 
-static struct sl__rowwise rows_of(struct sl__layernorm_args *a, int64_t count, uint32_t buffers,
-                                  bool sums) {
-  const uint32_t instead_of_param = a->is_plain && !sums ? 1 << 1 : 0; /* x again */
-  const struct sl__rowwise r = {
-      .rows = a->rows / a->groups, .buffers = buffers | instead_of_param, .sums = sums};
-  if (count) a->rows = count * a->groups;
-  return r;
+static struct sl__rowwise rows_of(struct sl__layernorm_args *a, uint32_t buffers, bool sums) {
+  return (struct sl__rowwise){
+      .rows = &a->rows, .group = a->groups, .buffers = buffers, .sums = sums};
 }
 
-struct sl__rowwise sl__layernorm_forward_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count, 1 << 0 | 1 << 2, false);
+/* Without parameters, buffer 1 is x, too. */
+struct sl__rowwise sl__layernorm_forward_rows(void *args) {
+  const struct sl__layernorm_args *a = args;
+  return rows_of(args, 1 << 0 | a->is_plain << 1 | 1 << 2, false);
 }
 
-struct sl__rowwise sl__layernorm_backward_data_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count, 1 << 0 | 1 << 2 | 1 << 3, false);
+struct sl__rowwise sl__layernorm_backward_data_rows(void *args) {
+  const struct sl__layernorm_args *a = args;
+  return rows_of(args, 1 << 0 | a->is_plain << 1 | 1 << 2 | 1 << 3, false);
 }
 
-struct sl__rowwise sl__layernorm_backward_weight_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count, 1 << 0 | 1 << 1, true);
+struct sl__rowwise sl__layernorm_backward_weight_rows(void *args) {
+  return rows_of(args, 1 << 0 | 1 << 1, true);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -29,12 +29,8 @@ SL__KERNEL void sl__multiply_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-struct sl__rowwise sl__multiply_rows(void *args, int64_t first, int64_t count) {
-  struct sl__scalar_args *a = args;
-  const struct sl__rowwise r = {.rows = a->count, .buffers = UINT32_MAX};
-  (void)first;
-  if (count) a->count = count;
-  return r;
+struct sl__rowwise sl__multiply_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__scalar_args *)args)->count);
 }
 
 enum sl_status sl__multiply(struct sl_context *context, const struct sl__launch *l, int count,

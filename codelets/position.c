@@ -40,20 +40,14 @@ SL__KERNEL void sl__position_backward_weight_cpu(void *buffers[], void *cl_arg) 
 
 /* ---- rows of bf16 ------------------------------------------------------------------------ */
 
-struct sl__rowwise sl__position_forward_rows(void *args, int64_t first, int64_t count) {
+struct sl__rowwise sl__position_forward_rows(void *args) {
   struct sl__position_args *a = args;
-  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0 | 1 << 2};
-  (void)first;
-  if (count) a->rows = count;
-  return r;
+  return (struct sl__rowwise){.rows = &a->rows, .buffers = 1 << 0 | 1 << 2};
 }
 
-struct sl__rowwise sl__position_backward_weight_rows(void *args, int64_t first, int64_t count) {
+struct sl__rowwise sl__position_backward_weight_rows(void *args) {
   struct sl__position_args *a = args;
-  const struct sl__rowwise r = {.rows = a->rows, .buffers = 1 << 0, .sums = true};
-  (void)first;
-  if (count) a->rows = count;
-  return r;
+  return (struct sl__rowwise){.rows = &a->rows, .buffers = 1 << 0, .sums = true};
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

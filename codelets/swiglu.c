@@ -41,20 +41,12 @@ SL__KERNEL void sl__swiglu_backward_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- rows of bf16 ------------------------------------------------------------------------ */
 
-static struct sl__rowwise rows_of(struct sl__swiglu_args *a, int64_t count) {
-  const struct sl__rowwise r = {.rows = a->rows, .buffers = 7};
-  if (count) a->rows = count;
-  return r;
+struct sl__rowwise sl__swiglu_forward_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__swiglu_args *)args)->rows);
 }
 
-struct sl__rowwise sl__swiglu_forward_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count);
-}
-
-struct sl__rowwise sl__swiglu_backward_rows(void *args, int64_t first, int64_t count) {
-  (void)first;
-  return rows_of(args, count);
+struct sl__rowwise sl__swiglu_backward_rows(void *args) {
+  return sl__all_by_rows(&((struct sl__swiglu_args *)args)->rows);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */

@@ -80,7 +80,7 @@ void sl__bf16_strip_force(int64_t floats) {
 struct view {
   struct starpu_vector_interface as_seen;
   float *values; /* of a bf16 buffer; else NULL */
-  int64_t count; /* values of a row, or of the whole buffer */
+  int64_t count; /* values of a group of rows, or of the whole buffer */
   char mode;
   bool by_rows;
 };
@@ -99,49 +99,54 @@ static int64_t bytes_of(void *buffer) {
   return (int64_t)(STARPU_VECTOR_GET_NX(buffer) * STARPU_VECTOR_GET_ELEMSIZE(buffer));
 }
 
-/* Rows of a strip. */
-static int64_t strip_of(void *buffers[], int count, uint32_t bf16_mask,
-                        const struct sl__rowwise *r) {
+/* A call's rows, in groups: all of them, and those of a strip. */
+struct strips {
+  struct sl__rowwise of;
+  int64_t all, each;
+};
+
+static int64_t strip_of(void *buffers[], int count, uint32_t bf16_mask, const struct strips *s) {
   int64_t floats = 0;
   for (int i = 0; i < count; i++)
-    if (is_half(i, bf16_mask) && r->buffers >> i & 1) floats += bytes_of(buffers[i]) / 2 / r->rows;
-  int64_t rows = floats ? sl__bf16_strip() / floats : r->rows;
-  return rows < 1 ? 1 : rows < r->rows ? rows : r->rows;
+    if (is_half(i, bf16_mask) && s->of.buffers >> i & 1)
+      floats += bytes_of(buffers[i]) / 2 / s->all;
+  int64_t groups = floats ? sl__bf16_strip() / floats : s->all;
+  return groups < 1 ? 1 : groups < s->all ? groups : s->all;
 }
 
-/* Returns the floats of all views; their places are counted from NULL on. */
+/* Returns the floats of all views. */
 static int64_t lay_out(struct view *views, void *buffers[], int count, const char *modes,
-                       const struct sl__rowwise *r, int64_t strip, uint32_t bf16_mask) {
+                       const struct strips *s, uint32_t bf16_mask) {
   int64_t all = 0;
   for (int i = 0; i < count; i++) {
     struct view *v = &views[i];
     *v = (struct view){.as_seen = *(struct starpu_vector_interface *)buffers[i],
                        .mode = sl__access(*modes),
-                       .by_rows = i < 32 && r->buffers >> i & 1};
+                       .by_rows = i < 32 && s->of.buffers >> i & 1};
     modes = sl__next_mode(modes);
     if (!is_half(i, bf16_mask)) continue;
-    v->count = bytes_of(buffers[i]) / 2 / (v->by_rows ? r->rows : 1);
+    v->count = bytes_of(buffers[i]) / 2 / (v->by_rows ? s->all : 1);
     v->as_seen.elemsize *= 2;
-    all += whole_lines(v->by_rows ? strip * v->count : v->count);
+    all += whole_lines(v->by_rows ? s->each * v->count : v->count);
   }
   return all;
 }
 
-static void give_room(struct view *views, int count, int64_t strip, float *room, const void *cl_arg,
-                      void *buffers[]) {
+static void give_room(struct view *views, void *buffers[], int count, const struct strips *s,
+                      float *room, const void *cl_arg) {
   for (int i = 0; i < count; i++) {
     struct view *v = &views[i];
     if (!v->count) continue;
     v->values = room;
     v->as_seen.ptr = (uintptr_t)room;
-    room += whole_lines(v->by_rows ? strip * v->count : v->count);
+    room += whole_lines(v->by_rows ? s->each * v->count : v->count);
     if (!v->by_rows && is_read(v, cl_arg))
       sl__bf16_widen(codes_of(buffers[i]), v->values, v->count);
   }
 }
 
 /* Before the kernel (after: false) and behind it. */
-static void convert(struct view *views, void *buffers[], int n, int64_t rows, int64_t first,
+static void convert(struct view *views, void *buffers[], int n, int64_t all, int64_t first,
                     int64_t count, const void *cl_arg, bool after) {
   for (int i = 0; i < n; i++) {
     struct view *v = &views[i];
@@ -149,7 +154,7 @@ static void convert(struct view *views, void *buffers[], int n, int64_t rows, in
     if (!v->by_rows) continue;
     if (!v->values)
       v->as_seen.ptr =
-          STARPU_VECTOR_GET_PTR(buffers[i]) + (uintptr_t)(bytes_of(buffers[i]) / rows * first);
+          STARPU_VECTOR_GET_PTR(buffers[i]) + (uintptr_t)(bytes_of(buffers[i]) / all * first);
     else if (after && v->mode != 'r')
       sl__bf16_narrow(v->values, codes_of(buffers[i]) + at, values);
     else if (!after && is_read(v, cl_arg))
@@ -157,40 +162,42 @@ static void convert(struct view *views, void *buffers[], int n, int64_t rows, in
   }
 }
 
-/* The strips of rows in their order, with the arguments of each. */
-static void run_strips(sl__kernel *kernel, sl__rows_of *rows_of, const struct sl__rowwise *r,
-                       int64_t strip, struct view *views, void *buffers[], void *cl_arg) {
-  const struct sl__args_header *header = cl_arg;
+/* The strips in their order; s->of points into args, which become those of each. */
+static void run_strips(sl__kernel *kernel, const struct strips *s, struct view *views,
+                       void *buffers[], struct sl__args_header *args, const void *cl_arg) {
   int n = sl__buffer_count(cl_arg);
-  size_t bytes = sizeof *header + header->args_size;
-  _Alignas(8) char copy[bytes];
   void *seen[n];
   for (int i = 0; i < n; i++) seen[i] = &views[i].as_seen;
-  for (int64_t first = 0, count; first < r->rows; first += count) {
-    count = r->rows - first < strip ? r->rows - first : strip;
-    memcpy(copy, cl_arg, bytes);
-    if (rows_of) rows_of((struct sl__args_header *)copy + 1, first, count);
-    if (r->sums && first) ((struct sl__args_header *)copy)->accumulate = 1;
-    convert(views, buffers, n, r->rows, first, count, cl_arg, false);
-    kernel(seen, copy);
-    convert(views, buffers, n, r->rows, first, count, cl_arg, true);
+  for (int64_t first = 0, count; first < s->all; first += count) {
+    count = s->all - first < s->each ? s->all - first : s->each;
+    *s->of.rows = count * s->of.group;
+    if (s->of.sums && first) args->accumulate = 1;
+    convert(views, buffers, n, s->all, first, count, cl_arg, false);
+    kernel(seen, args);
+    convert(views, buffers, n, s->all, first, count, cl_arg, true);
+    if (s->of.first) *s->of.first += (uint64_t)count * s->of.step;
   }
 }
 
 void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, sl__rows_of *rows_of,
                                void *buffers[], void *cl_arg) {
-  uint32_t bf16_mask = sl__bf16_mask(cl_arg);
+  const struct sl__args_header *header = cl_arg;
   int count = sl__buffer_count(cl_arg);
-  struct sl__rowwise r = {.rows = 1, .buffers = UINT32_MAX};
-  struct view views[count ? count : 1];
-  if (!bf16_mask) {
+  if (!header->bf16_mask) {
     kernel(buffers, cl_arg);
     return;
   }
-  if (rows_of) r = rows_of((struct sl__args_header *)cl_arg + 1, 0, 0);
-  int64_t strip = strip_of(buffers, count, bf16_mask, &r);
-  float *room = sl__bf16_room(lay_out(views, buffers, count, modes, &r, strip, bf16_mask));
+  struct view views[count];
+  int64_t once = 1;
+  _Alignas(8) char copy[sizeof *header + header->args_size];
+  memcpy(copy, cl_arg, sizeof copy);
+  struct sl__args_header *args = (struct sl__args_header *)copy;
+  struct strips s = {rows_of ? rows_of(args + 1) : sl__all_by_rows(&once)};
+  if (!s.of.group) s.of.group = 1;
+  s.all = *s.of.rows / s.of.group;
+  s.each = strip_of(buffers, count, header->bf16_mask, &s);
+  float *room = sl__bf16_room(lay_out(views, buffers, count, modes, &s, header->bf16_mask));
   if (!room) return;
-  give_room(views, count, strip, room, cl_arg, buffers);
-  run_strips(kernel, rows_of, &r, strip, views, buffers, cl_arg);
+  give_room(views, buffers, count, &s, room, cl_arg);
+  run_strips(kernel, &s, views, buffers, args, cl_arg);
 }

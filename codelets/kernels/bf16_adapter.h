@@ -10,19 +10,26 @@
 
 typedef void sl__kernel(void *buffers[], void *cl_arg);
 
-/* A call whose rows do not need each other. */
+/* A call whose rows do not need each other: where its arguments have what differs from strip to
+ * strip. */
 struct sl__rowwise {
-  int64_t rows;
-  uint32_t buffers; /* bit i: buffer i has so many rows of equal size; others belong to all rows */
+  int64_t *rows;    /* their number */
+  int64_t group;    /* rows that stay together; 0: 1 */
+  uint32_t buffers; /* bit i: buffer i is divided into that number of rows; others belong to all */
   bool sums;        /* the output is a sum over rows: each strip adds to it, in their order */
+  uint64_t *first;  /* moves on by `step` with each group; or NULL */
+  uint64_t step;
 };
+typedef struct sl__rowwise sl__rows_of(void *args);
 
-/* Tells the call's rows; if count > 0 makes args those of that many rows from `first` on. */
-typedef struct sl__rowwise sl__rows_of(void *args, int64_t first, int64_t count);
+/* All buffers are divided into rows, such as their values. */
+static inline struct sl__rowwise sl__all_by_rows(int64_t *rows) {
+  return (struct sl__rowwise){.rows = rows, .buffers = UINT32_MAX};
+}
 
-/* Runs the kernel on the task's buffers; modes as in struct sl__op. rows: NULL for a call that is
- * done at once. */
-void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, sl__rows_of *rows,
+/* Runs the kernel on the task's buffers; modes as in struct sl__op. rows_of: NULL for a call that
+ * is done at once. */
+void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, sl__rows_of *rows_of,
                                void *buffers[], void *cl_arg);
 
 void sl__bf16_widen(const uint16_t *codes, float *values, int64_t n);

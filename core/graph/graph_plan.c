@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/graph/graph_state.h"
-#include "core/memory/limits.h"
 
 enum { ALIGNMENT = 256 }; /* as CUDA's own allocations */
 
@@ -28,7 +27,7 @@ static void record_use(struct tensor_use *u, int subgraph, int call, bool is_fir
 static bool may_keep_small(const struct sl__graph *g) {
   const size_t most = 64 << 20;
   size_t bytes = 0;
-  bool is_limited = sl__memory_limit(g->context->memory) || getenv("STARPU_LIMIT_CPU_MEM");
+  bool is_limited = getenv("STARPU_LIMIT_CPU_MEM"); /* by sl__memory_begin, or the user */
   if (!(g->slice_us > 0) || is_limited || starpu_cuda_worker_get_count()) return false;
   for (int i = 0; i < g->use_count; i++)
     if (sl__use_passes(&g->uses[i]) && g->uses[i].tensor->bytes <= SL__SMALL_TENSOR)
