@@ -654,13 +654,12 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
   return SL_OK;
 }
 
-/* CPU: see lay_out. GPU: the turns; keys and values, where there is no state; <o, do>. */
+/* CPU: see lay_out. GPU: the turns; copies; <o, do>. */
 static size_t scratch_bytes(const struct sl__attention_args *a, bool backward) {
   struct work w = {.a = a};
   int64_t cpu = lay_out(&w, NULL, backward) + 16;
   int64_t gpu = sl__whole_lines(a->steps * a->o.rope_dims) +
-                sl__whole_lines(a->context ? 0 : a->rows * a->steps * sl__attention_state(a)) +
-                a->rows * a->steps * a->heads;
+                sl__whole_lines(sl__attention_copies(a)) + a->rows * a->steps * a->heads;
   return sizeof(float) * (size_t)(cpu > gpu ? cpu : gpu);
 }
 

@@ -28,6 +28,14 @@ SL__HOST_DEVICE SL__INLINE int64_t sl__attention_state(const struct sl__attentio
   return 2 * (int64_t)a->kv_heads * a->dims;
 }
 
+/* Floats of the copies that a GPU's kernels make in scratch memory: of turned queries and keys, or
+ * of keys and values where there is no state. */
+SL__HOST_DEVICE SL__INLINE int64_t sl__attention_copies(const struct sl__attention_args *a) {
+  int64_t turned = a->o.rope_dims ? (int64_t)(a->heads + a->kv_heads) * a->dims : 0;
+  int64_t cached = a->context ? 0 : sl__attention_state(a);
+  return a->rows * a->steps * (turned > cached ? turned : cached);
+}
+
 /* The random number of key 0 for a query: its first one is a multiple of 4, which one call of the
  * generator begins with. */
 SL__HOST_DEVICE SL__INLINE uint64_t sl__attention_draw(const struct sl__attention_args *a,

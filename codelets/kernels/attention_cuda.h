@@ -10,12 +10,33 @@
 namespace sl::attention {
 
 /* The arguments of all kernels of a task. cache [rows, context, 2, kv_heads, dims]: the state, or
- * scratch memory of the same layout. */
+ * scratch memory of the same layout. turned: scratch memory for turned queries and keys, of x's
+ * type. */
 struct job {
   sl__attention_args a;
   int64_t context;
-  float *turns, *cache, *delta;
+  float *turns, *turned, *cache, *delta;
   bool add;
+};
+
+/* Values of time steps: those of step s and head h of the batch's row n lie at
+ * at + n row + s step + h dims. */
+template <class V>
+struct rows {
+  const V *at;
+  int64_t row, step;
+  bool aligned; /* eight values at a multiple of 16 bytes */
+
+  __device__ const V *of(const job &w, int64_t n, int64_t s, int64_t head) const {
+    return at + n * row + s * step + head * w.a.dims;
+  }
+};
+
+/* What products read: turned queries, the slopes of y, turned keys and values. */
+template <class T, class Key>
+struct factors {
+  rows<T> q, dy;
+  rows<Key> kv[2];
 };
 
 __device__ inline int64_t group_of(const job &w) { return w.a.heads / w.a.kv_heads; }

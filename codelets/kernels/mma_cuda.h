@@ -92,6 +92,29 @@ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
     b.r[i] = from[0] | static_cast<uint32_t>(from[pitch]) << 16;
   return b;
 }
+template <class W>
+fragment_a load_rows(const W *tile, int pitch) {
+  fragment_a a;
+  for (int i = 0; i < 4; i++)
+    memcpy(&a.r[i],
+           tile + (i % 2 * 8 + lane_row()) * pitch + (i / 2 * 4 + lane_column()) * 4 / sizeof(W),
+           4);
+  return a;
+}
+template <class W>
+void load_two_rows(fragment_b (&b)[2], const W *tile, int pitch) {
+  for (int i = 0; i < 2; i++)
+    for (int half = 0; half < 2; half++)
+      memcpy(&b[i].r[half],
+             tile + (8 * i + lane_row()) * pitch + (4 * half + lane_column()) * 4 / sizeof(W), 4);
+}
+inline void load_two_turned(fragment_b (&b)[2], const uint16_t *tile, int pitch) {
+  for (int i = 0; i < 2; i++) b[i] = turned_halves(tile + 8 * i, pitch);
+}
+inline void copy_16(void *to, const void *from) { memcpy(to, from, 16); }
+inline void copy_4(void *to, const void *from) { memcpy(to, from, 4); }
+inline void await_copies() {}
+inline float power_of_two(float x) { return exp2f(x); }
 #else
 template <int HALVES>
 __device__ inline void multiply(fragment_c &c, const fragment_a &a, const fragment_b &b) {
@@ -135,25 +158,94 @@ __device__ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
 #endif
   return b;
 }
+
+__device__ inline uint32_t shared_address(const void *p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+/* An A, and two B of neighbouring columns. Lanes 8 i to 8 i + 7 bring the addresses of the rows of
+ * register i, 16 bytes each. */
+template <class W>
+__device__ inline fragment_a load_rows(const W *tile, int pitch) {
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  const W *row = tile + lane % 16 * pitch + lane / 16 * (16 / sizeof(W));
+  fragment_a a = {};
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a.r[0]), "=r"(a.r[1]), "=r"(a.r[2]), "=r"(a.r[3])
+               : "r"(shared_address(row))
+               : "memory");
+#endif
+  return a;
+}
+template <class W>
+__device__ inline void load_two_rows(fragment_b (&b)[2], const W *tile, int pitch) {
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  const W *row = tile + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * (16 / sizeof(W));
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b[0].r[0]), "=r"(b[0].r[1]), "=r"(b[1].r[0]), "=r"(b[1].r[1])
+               : "r"(shared_address(row))
+               : "memory");
+#endif
+}
+__device__ inline void load_two_turned(fragment_b (&b)[2], const uint16_t *tile, int pitch) {
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  const uint16_t *row = tile + lane % 16 * pitch + lane / 16 * 8;
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b[0].r[0]), "=r"(b[0].r[1]), "=r"(b[1].r[0]), "=r"(b[1].r[1])
+               : "r"(shared_address(row))
+               : "memory");
+#endif
+}
+
+/* Copies from global to shared memory go on beside the thread's work until await_copies. */
+__device__ inline void copy_16(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+               : "memory");
+#endif
+}
+__device__ inline void copy_4(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
+               : "memory");
+#endif
+}
+__device__ inline void await_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/* 2^x within 2^-22 of it; below 2^-126 it is 0. */
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 #endif
 
 /* ---- kinds of numbers ---------------------------------------------------------------------- */
 
-/* stored: an element of a tile; store: eight neighbours, at a multiple of 16 bytes; DEPTH: the
- * terms of an instruction, as elements of a row. load_a: the rows and terms of A from tile on;
- * load_b: B's columns are the tile's rows; load_turned: B's terms are the tile's rows (in the
- * sequence of a_of). a_of: DEPTH columns of a result, C's `DEPTH / 8`, as an A. */
+/* stored: an element of a tile; store: eight neighbours, at a multiple of 16 bytes; KEEPS<V>: the
+ * bits of a V are what a tile keeps of it. DEPTH: the terms of an instruction, as elements of a
+ * row. load_a: the rows and terms of A from tile on; load_b: B's columns are the tile's rows;
+ * load_turned: B's terms are the tile's rows (in the sequence of a_of). load_two, load_two_turned:
+ * this B and that of the next eight columns. a_of: DEPTH columns of a result, C's `DEPTH / 8`, as
+ * an A. */
 struct bf16_core {
   using stored = uint16_t;
   static constexpr int DEPTH = 16, PAD = 8;
+  template <class V>
+  static constexpr bool KEEPS = sizeof(V) == 2;
 
   __device__ static void store(const float (&v)[8], stored *to) {
     *reinterpret_cast<uint4 *>(to) = {pair_of(v[0], v[1]), pair_of(v[2], v[3]), pair_of(v[4], v[5]),
                                       pair_of(v[6], v[7])};
   }
   __device__ static fragment_a load_a(const stored *tile, int pitch) {
-    const stored *from = tile + lane_row() * pitch + 2 * lane_column();
-    return {{word(from), word(from + 8 * pitch), word(from + 8), word(from + 8 * pitch + 8)}};
+    return load_rows(tile, pitch);
   }
   __device__ static fragment_b load_b(const stored *tile, int pitch) {
     const stored *from = tile + lane_row() * pitch + 2 * lane_column();
@@ -161,6 +253,12 @@ struct bf16_core {
   }
   __device__ static fragment_b load_turned(const stored *tile, int pitch) {
     return turned_halves(tile, pitch);
+  }
+  __device__ static void load_two(fragment_b (&b)[2], const stored *tile, int pitch) {
+    load_two_rows(b, tile, pitch);
+  }
+  __device__ static void load_two_turned(fragment_b (&b)[2], const stored *tile, int pitch) {
+    sl::load_two_turned(b, tile, pitch);
   }
   __device__ static fragment_a a_of(const fragment_c *c) {
     return {{pair_of(c[0].v[0], c[0].v[1]), pair_of(c[0].v[2], c[0].v[3]),
@@ -176,6 +274,8 @@ struct bf16_core {
 struct tf32_core {
   using stored = uint32_t;
   static constexpr int DEPTH = 8, PAD = 4;
+  template <class V>
+  static constexpr bool KEEPS = false;
 
   __device__ static void store(const float (&v)[8], stored *to) {
     uint32_t r[8];
@@ -188,8 +288,7 @@ struct tf32_core {
     reinterpret_cast<uint4 *>(to)[1] = {r[4], r[5], r[6], r[7]};
   }
   __device__ static fragment_a load_a(const stored *tile, int pitch) {
-    const stored *from = tile + lane_row() * pitch + lane_column();
-    return {{from[0], from[8 * pitch], from[4], from[8 * pitch + 4]}};
+    return load_rows(tile, pitch);
   }
   __device__ static fragment_b load_b(const stored *tile, int pitch) {
     const stored *from = tile + lane_row() * pitch + lane_column();
@@ -198,6 +297,13 @@ struct tf32_core {
   __device__ static fragment_b load_turned(const stored *tile, int pitch) {
     const stored *from = tile + 2 * lane_column() * pitch + lane_row();
     return {{from[0], from[pitch]}};
+  }
+  __device__ static void load_two(fragment_b (&b)[2], const stored *tile, int pitch) {
+    load_two_rows(b, tile, pitch);
+  }
+  __device__ static void load_two_turned(fragment_b (&b)[2], const stored *tile, int pitch) {
+    b[0] = load_turned(tile, pitch);
+    b[1] = load_turned(tile + 8, pitch);
   }
   __device__ static fragment_a a_of(const fragment_c *c) {
     return {{rounded_to_tf32(c->v[0]), rounded_to_tf32(c->v[2]), rounded_to_tf32(c->v[1]),
@@ -209,6 +315,9 @@ struct tf32_core {
 };
 
 struct float_core : tf32_core {
+  template <class V>
+  static constexpr bool KEEPS = sizeof(V) == 4;
+
   __device__ static void store(const float (&v)[8], stored *to) {
     uint32_t r[8];
 #pragma unroll

@@ -730,6 +730,8 @@ static enum sl_status attention_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {1, 70, 2, 1, 12, 0, 9})                                                       \
   CASE(__VA_ARGS__, {1, 19, 1, 1, 128, 0, 5})                                                      \
   CASE(__VA_ARGS__, {2, 200, 4, 2, 64})                                                            \
+  CASE(__VA_ARGS__, {1, 80, 2, 1, 64, 0, 0, 1})                                                    \
+  CASE(__VA_ARGS__, {1, 70, 2, 1, 96})                                                             \
   CASE(__VA_ARGS__, {1, 90, 2, 2, 100, 100, 70, 1})
 
 /* ---- rows: rows of the table, width, terms; capacity -------------------------------------- */
