@@ -116,6 +116,104 @@ __global__ void __launch_bounds__(1024, 1)
   sums.leave(v);
 }
 
+constexpr int HELD_THREADS = 512;
+
+/* A row whose values stay in the registers of a block's threads, in packs of 16 bytes. */
+template <class T>
+struct held_row {
+  static constexpr int N = 16 / sizeof(T),
+                       PACKS = (XENT_ROOM / N + HELD_THREADS - 1) / HELD_THREADS;
+  float v[PACKS][N];
+  int packs; /* of the row */
+
+  __device__ static int pack_of(int p) { return p * HELD_THREADS + static_cast<int>(threadIdx.x); }
+
+  __device__ void load(const T *from) {
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+      bool has = pack_of(p) < packs;
+      const auto some = reinterpret_cast<const pack<T, N> *>(from)[has ? pack_of(p) : 0];
+#pragma unroll
+      for (int k = 0; k < N; k++) v[p][k] = has ? value(some.v[k]) : -INFINITY;
+    }
+  }
+
+  __device__ peak largest() const {
+    peak top = peak::none();
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+#pragma unroll
+      for (int k = 0; k < N; k++) top.see(v[p][k], pack_of(p) * N + k);
+    top = block_team::largest(top);
+    if (top.at >= packs * N) top = {NAN, 0}; /* all are NaN: the loss check reports it */
+    return top;
+  }
+
+  /* The values become exponentials; returns their sum. */
+  __device__ double exponentials(float most) {
+    double sum = 0;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+      if (pack_of(p) >= packs) continue;
+      float some = 0;
+#pragma unroll
+      for (int k = 0; k < N; k++) some += v[p][k] = sl__exp(v[p][k] - most);
+      sum += static_cast<double>(some);
+    }
+    return block_team::sum(sum);
+  }
+
+  __device__ void store_gradient(float factor, int32_t label, float scale, T *out) const {
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+      pack<T, N> slopes;
+      if (pack_of(p) >= packs) continue;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        float e = v[p][k] * factor;
+        slopes.v[k] = narrow<T>(pack_of(p) * N + k == label ? e - scale : e);
+      }
+      reinterpret_cast<pack<T, N> *>(out)[pack_of(p)] = slopes;
+    }
+  }
+};
+
+/* As xent without weights, for rows of whole packs, at most XENT_ROOM values: a block a row, which
+ * is read and written once. */
+template <class T>
+__global__ void __launch_bounds__(HELD_THREADS, 2)
+    xent_held(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sums<4> sums) {
+  constexpr int N = held_row<T>::N;
+  double loss = 0;
+  int32_t right = 0, counted = 0, outside = 0, classes = static_cast<int32_t>(a.classes);
+  for (int64_t n = blockIdx.x; n < a.rows; n += gridDim.x) {
+    const T *from = logits + n * classes;
+    T *out = dlogits ? dlogits + n * classes : nullptr;
+    int32_t label = sl__xent_label(&a, labels, n);
+    bool mine = threadIdx.x == 0,
+         has_label = label / N % HELD_THREADS == static_cast<int>(threadIdx.x);
+    if (label < 0 || label >= classes) {
+      outside += mine && label != SL_IGNORE;
+      for (int32_t c = static_cast<int>(threadIdx.x); out && c < classes; c += HELD_THREADS)
+        out[c] = narrow<T>(0);
+      continue;
+    }
+    held_row<T> row;
+    row.packs = classes / N;
+    row.load(from);
+    double logit = has_label ? static_cast<double>(value(from[label])) : 0; /* out replaces it */
+    const peak best = row.largest();
+    double sum = row.exponentials(best.value);
+    if (has_label) loss += log(sum) - (logit - static_cast<double>(best.value));
+    float factor = static_cast<float>(static_cast<double>(a.scale) / sum);
+    if (out) row.store_gradient(factor, label, a.scale, out);
+    right += mine && best.at == label;
+    counted += mine;
+  }
+  sums.leave({loss, static_cast<double>(right), static_cast<double>(counted),
+              static_cast<double>(outside)});
+}
+
 /* The arrays of a launch; weights and dlogits may be NULL. */
 template <class T>
 struct xent_memory {
@@ -138,6 +236,21 @@ void xent_launch(const sl__xent_args &a, const xent_memory<T> &m, int threads,
 }
 
 template <class T>
+bool takes_held_rows(const sl__xent_args &a, const xent_memory<T> &m) {
+  return a.classes <= XENT_ROOM && a.classes % held_row<T>::N == 0 && is_aligned(m.logits) &&
+         is_aligned(m.dlogits);
+}
+
+template <class T>
+void xent_held_launch(const sl__xent_args &a, const xent_memory<T> &m, struct sl__cuda *cuda) {
+  sums<4> s = sums_into<4>(cuda, m.stats);
+  unsigned grid = team_grid<block_team>(a.rows, HELD_THREADS);
+  SL__LAUNCH((xent_held<T>), grid, HELD_THREADS, 0, cuda->stream, a, m.logits, m.labels, m.dlogits,
+             s);
+  finish(cuda, s, grid);
+}
+
+template <class T>
 void xent_rows(const sl__xent_args &a, const xent_memory<T> &m, struct sl__cuda *cuda) {
   bool weighted = a.weighted || a.smoothing > 0;
   if (weighted && a.classes <= SHORT_ROW)
@@ -146,6 +259,8 @@ void xent_rows(const sl__xent_args &a, const xent_memory<T> &m, struct sl__cuda 
     xent_launch<T, block_team, false, true>(a, m, THREADS, cuda);
   else if (a.classes <= SHORT_ROW)
     xent_launch<T, warp_team, false, false>(a, m, THREADS, cuda);
+  else if (takes_held_rows(a, m))
+    xent_held_launch(a, m, cuda);
   else if (a.classes <= XENT_ROOM)
     xent_launch<T, block_team, true, false>(a, m, THREADS, cuda);
   else /* few blocks at a time, so that their rows stay in the second-level cache */

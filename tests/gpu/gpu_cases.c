@@ -1219,7 +1219,8 @@ static enum sl_status linear_xent_gradient(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {1, 1, 1, 1, 0, 1})                                                            \
   CASE(__VA_ARGS__, {3, 5, 7, 11, 1, 4})                                                           \
   CASE(__VA_ARGS__, {4, 9, 8, 33, 0, 16})                                                          \
-  CASE(__VA_ARGS__, {2, 3, 4, 1031, 1, 2})
+  CASE(__VA_ARGS__, {2, 3, 4, 1031, 1, 2})                                                         \
+  CASE(__VA_ARGS__, {2, 3, 4, 4104, 1, 2})
 #define LONE_BIAS_SIZES(CASE, ...)                                                                 \
   CASE(__VA_ARGS__, {3, 5, 7, 11, 2, 4})                                                           \
   CASE(__VA_ARGS__, {2, 4, 6, 40, 2, 8})
@@ -1291,6 +1292,7 @@ static enum sl_status labels(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {64, 1, 0, 1, 10, 5})                                                          \
   CASE(__VA_ARGS__, {3, 7, 2, 4, 33, 2})                                                           \
   CASE(__VA_ARGS__, {4, 3, 0, 3, 1031, 5})                                                         \
+  CASE(__VA_ARGS__, {2, 3, 0, 3, 4504, 5})                                                         \
   CASE(__VA_ARGS__, {300, 1, 0, 1, 40, 3})
 
 /* ---- sums and updates: count, gradients, norm, flag ----------------------------------------- */
