@@ -563,7 +563,14 @@ static enum sl_status layernorm_backward_weight(struct trial *t, const int64_t *
   CASE(__VA_ARGS__, {2, 3, 2, 35})                                                                 \
   CASE(__VA_ARGS__, {5, 8, 1, 49, 1})                                                              \
   CASE(__VA_ARGS__, {4, 2, 5, 1})                                                                  \
-  CASE(__VA_ARGS__, {9, 4, 3, 256})
+  CASE(__VA_ARGS__, {9, 4, 3, 256})                                                                \
+  CASE(__VA_ARGS__, {21, 1, 256, 1})                                                               \
+  CASE(__VA_ARGS__, {37, 1, 768, 1, 0, 1})                                                         \
+  CASE(__VA_ARGS__, {6, 2, 512, 1})                                                                \
+  CASE(__VA_ARGS__, {2, 1, 9, 64})                                                                 \
+  CASE(__VA_ARGS__, {9, 1, 2056, 1})                                                               \
+  CASE(__VA_ARGS__, {2, 1, 12296, 1})                                                              \
+  CASE(__VA_ARGS__, {2, 2, 3, 4100})
 
 /* ---- dropout: count, run, the first number ------------------------------------------------- */
 
