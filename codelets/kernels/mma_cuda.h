@@ -92,6 +92,21 @@ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
     b.r[i] = from[0] | static_cast<uint32_t>(from[pitch]) << 16;
   return b;
 }
+inline const char *row_of(const void *base, int offset, int row) {
+  return static_cast<const char *>(base) + __shfl_sync(0xffffffffu, offset, row);
+}
+inline void load_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  for (int i = 0; i < 4; i++)
+    memcpy(&r[i], row_of(base, offset, 8 * i + lane_row()) + 4 * lane_column(), sizeof r[i]);
+}
+inline void load_turned_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  for (int i = 0; i < 4; i++) {
+    uint16_t two[2];
+    for (int k = 0; k < 2; k++)
+      memcpy(&two[k], row_of(base, offset, 8 * i + 2 * lane_column() + k) + 2 * lane_row(), 2);
+    r[i] = two[0] | static_cast<uint32_t>(two[1]) << 16;
+  }
+}
 #else
 template <int HALVES>
 __device__ inline void multiply(fragment_c &c, const fragment_a &a, const fragment_b &b) {
@@ -134,6 +149,27 @@ __device__ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
                : "memory");
 #endif
   return b;
+}
+/* Four matrices of 8 rows of 16 bytes in shared memory: lane i says where row i % 8 of matrix i / 8
+ * is, and gets the word lane_column() of row lane_row() of each; turned (halves only): the elements
+ * lane_row() of rows 2 lane_column() and the next. */
+__device__ inline void load_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  uint32_t row = static_cast<uint32_t>(__cvta_generic_to_shared(base)) + offset;
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
+               : "memory");
+#endif
+}
+__device__ inline void load_turned_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  uint32_t row = static_cast<uint32_t>(__cvta_generic_to_shared(base)) + offset;
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
+               : "memory");
+#endif
 }
 #endif
 
