@@ -3,6 +3,7 @@
  * The weights' gradient is in floats. From bf16 cuDNN would compute it in bf16: sums over all
  * images, rounded to 8 bits. So x and dy are converted to floats, some images at a time, and
  * convolved with TensorFloat-32 allowed: it has more bits than bf16, so the products are exact. */
+#include "codelets/kernels/conv_tiles_cuda.h"
 #include "codelets/kernels/convolve_cuda.h"
 
 namespace {
@@ -30,7 +31,22 @@ sl__groupconv_args plain(const sl__conv_args &a, int32_t images) {
   return g;
 }
 
+/* Do tensor cores take the numbers? Plain floats they do not. */
+template <class T>
+bool takes_tiles(const struct sl__cuda *cuda, bool tf32) {
+  return cuda->architecture >= 800 && (sizeof(T) == 2 || tf32);
+}
+
 /* ---- forward and data -------------------------------------------------------------------- */
+
+/* Activations that take more than a comparison have a launch of their own. */
+template <class T>
+void convolve_in_tiles(struct sl__cuda *cuda, const sl__groupconv_args &g, const T *x,
+                       const T *weight, const T *bias, T *y) {
+  bool whole = g.activation == SL_ACTIVATION_NONE || g.activation == SL_ACTIVATION_RELU;
+  tiles::convolve(cuda, g, x, weight, whole ? bias : nullptr, y);
+  if (!whole) finish(cuda, g, y, g.out_channels, int64_t{g.out_height} * g.out_width, bias);
+}
 
 template <class T>
 void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
@@ -39,16 +55,26 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const T *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : nullptr;
   sl__groupconv_args g = plain(*a, a->images);
   g.activation = a->activation;
-  convolve(cuda, g, sl__tf32(cl_arg), sl::in<T>(buffers, 0), weight, bias, sl::out<T>(buffers, 2),
-           false);
+  const T *x = sl::in<T>(buffers, 0);
+  T *y = sl::out<T>(buffers, 2);
+  bool tf32 = sl__tf32(cl_arg);
+  if (takes_tiles<T>(cuda, tf32) && tiles::takes_forward<T>(g))
+    convolve_in_tiles(cuda, g, x, weight, bias, y);
+  else
+    convolve(cuda, g, tf32, x, weight, bias, y, false);
 }
 
 template <class T>
 void data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__conv_args *a = sl::args<sl__conv_args>(cl_arg);
-  const T *none = nullptr;
-  convolve_back(cuda, plain(*a, a->images), sl__tf32(cl_arg), sl::in<T>(buffers, 0),
-                sl::in<T>(buffers, 1), none, sl::out<T>(buffers, 2), sl__accumulate(cl_arg));
+  const T *none = nullptr, *dy = sl::in<T>(buffers, 0), *weight = sl::in<T>(buffers, 1);
+  const sl__groupconv_args g = plain(*a, a->images);
+  T *dx = sl::out<T>(buffers, 2);
+  bool tf32 = sl__tf32(cl_arg), add = sl__accumulate(cl_arg);
+  if (takes_tiles<T>(cuda, tf32) && tiles::takes_data<T>(g))
+    tiles::convolve_back(cuda, g, dy, weight, dx, add);
+  else
+    convolve_back(cuda, g, tf32, dy, weight, none, dx, add);
 }
 
 /* ---- weights and bias -------------------------------------------------------------------- */
@@ -125,11 +151,14 @@ void weight_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__conv_args *a = sl::args<sl__conv_args>(cl_arg);
   const T *x = sl::in<T>(buffers, 0), *dy = sl::in<T>(buffers, 1);
   float *grad = sl::out<float>(buffers, 2);
-  bool fine, add = sl__accumulate(cl_arg);
-  if constexpr (sizeof(T) == 2)
+  const sl__groupconv_args g = plain(*a, a->images);
+  bool fine = true, add = sl__accumulate(cl_arg), tf32 = sl__tf32(cl_arg);
+  if (takes_tiles<T>(cuda, tf32) && tiles::takes_filter<T>(g))
+    tiles::weight_gradient(cuda, g, x, dy, grad, add);
+  else if constexpr (sizeof(T) == 2)
     fine = widened_gradient(cuda, a, x, dy, grad, sl::out<float>(buffers, 3), add);
   else
-    fine = weight_gradient(cuda, plain(*a, a->images), sl__tf32(cl_arg), x, dy, grad, add);
+    fine = weight_gradient(cuda, g, tf32, x, dy, grad, add);
   if (fine && a->has_bias)
     bias_gradient(cuda, a, dy, grad + a->out_channels * sl__conv_taps(a), add);
 }

@@ -19,12 +19,17 @@ struct sl__embedding_rows_args {
   struct sl__rows_args rows;
 };
 
-SL__HOST_DEVICE SL__INLINE int32_t sl__embedding_token(const struct sl__embedding_args *a,
-                                                       const void *tokens, int64_t n) {
-  int64_t at = n / a->steps * a->columns + a->from + n % a->steps;
+SL__HOST_DEVICE SL__INLINE int32_t sl__embedding_token_at(const struct sl__embedding_args *a,
+                                                          const void *tokens, int64_t at) {
   if (!a->floats) return ((const int32_t *)tokens)[at];
   float value = ((const float *)tokens)[at];
   return value >= 0 && value < (float)a->vocabulary ? (int32_t)value : -1;
+}
+
+SL__HOST_DEVICE SL__INLINE int32_t sl__embedding_token(const struct sl__embedding_args *a,
+                                                       const void *tokens, int64_t n) {
+  int64_t at = n / a->steps * a->columns + a->from + n % a->steps;
+  return sl__embedding_token_at(a, tokens, at);
 }
 
 SL__HOST_DEVICE SL__INLINE bool sl__embedding_has(const struct sl__embedding_args *a,

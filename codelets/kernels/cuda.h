@@ -91,7 +91,14 @@ __host__ __device__ inline float narrow<float>(float x) {
 }
 template <>
 __host__ __device__ inline bf16 narrow<bf16>(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(SL_CUDA_STANDIN)
+  /* The same rounding in one instruction instead of seven; every NaN becomes 0x7fff. */
+  bf16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.code) : "f"(x));
+  return y;
+#else
   return bf16{sl__bf16_code(x)};
+#endif
 }
 
 template <class A>

@@ -92,24 +92,20 @@ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
     b.r[i] = from[0] | static_cast<uint32_t>(from[pitch]) << 16;
   return b;
 }
-template <class W>
-fragment_a load_rows(const W *tile, int pitch) {
-  fragment_a a;
+inline const char *row_of(const void *base, int offset, int row) {
+  return static_cast<const char *>(base) + __shfl_sync(0xffffffffu, offset, row);
+}
+inline void load_matrices(const void *base, int offset, uint32_t (&r)[4]) {
   for (int i = 0; i < 4; i++)
-    memcpy(&a.r[i],
-           tile + (i % 2 * 8 + lane_row()) * pitch + (i / 2 * 4 + lane_column()) * 4 / sizeof(W),
-           4);
-  return a;
+    memcpy(&r[i], row_of(base, offset, 8 * i + lane_row()) + 4 * lane_column(), sizeof r[i]);
 }
-template <class W>
-void load_two_rows(fragment_b (&b)[2], const W *tile, int pitch) {
-  for (int i = 0; i < 2; i++)
-    for (int half = 0; half < 2; half++)
-      memcpy(&b[i].r[half],
-             tile + (8 * i + lane_row()) * pitch + (4 * half + lane_column()) * 4 / sizeof(W), 4);
-}
-inline void load_two_turned(fragment_b (&b)[2], const uint16_t *tile, int pitch) {
-  for (int i = 0; i < 2; i++) b[i] = turned_halves(tile + 8 * i, pitch);
+inline void load_turned_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  for (int i = 0; i < 4; i++) {
+    uint16_t two[2];
+    for (int k = 0; k < 2; k++)
+      memcpy(&two[k], row_of(base, offset, 8 * i + 2 * lane_column() + k) + 2 * lane_row(), 2);
+    r[i] = two[0] | static_cast<uint32_t>(two[1]) << 16;
+  }
 }
 inline void copy_16(void *to, const void *from) { memcpy(to, from, 16); }
 inline void copy_4(void *to, const void *from) { memcpy(to, from, 4); }
@@ -162,39 +158,24 @@ __device__ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
 __device__ inline uint32_t shared_address(const void *p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
-/* An A, and two B of neighbouring columns. Lanes 8 i to 8 i + 7 bring the addresses of the rows of
- * register i, 16 bytes each. */
-template <class W>
-__device__ inline fragment_a load_rows(const W *tile, int pitch) {
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  const W *row = tile + lane % 16 * pitch + lane / 16 * (16 / sizeof(W));
-  fragment_a a = {};
+/* Four matrices of 8 rows of 16 bytes in shared memory: lane i says where row i % 8 of matrix i / 8
+ * is, and gets the word lane_column() of row lane_row() of each; turned (halves only): the elements
+ * lane_row() of rows 2 lane_column() and the next. */
+__device__ inline void load_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  uint32_t row = shared_address(base) + offset;
 #if __CUDA_ARCH__ >= 800
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a.r[0]), "=r"(a.r[1]), "=r"(a.r[2]), "=r"(a.r[3])
-               : "r"(shared_address(row))
-               : "memory");
-#endif
-  return a;
-}
-template <class W>
-__device__ inline void load_two_rows(fragment_b (&b)[2], const W *tile, int pitch) {
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  const W *row = tile + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * (16 / sizeof(W));
-#if __CUDA_ARCH__ >= 800
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b[0].r[0]), "=r"(b[0].r[1]), "=r"(b[1].r[0]), "=r"(b[1].r[1])
-               : "r"(shared_address(row))
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
                : "memory");
 #endif
 }
-__device__ inline void load_two_turned(fragment_b (&b)[2], const uint16_t *tile, int pitch) {
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint16_t *row = tile + lane % 16 * pitch + lane / 16 * 8;
+__device__ inline void load_turned_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  uint32_t row = shared_address(base) + offset;
 #if __CUDA_ARCH__ >= 800
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b[0].r[0]), "=r"(b[0].r[1]), "=r"(b[1].r[0]), "=r"(b[1].r[1])
-               : "r"(shared_address(row))
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
                : "memory");
 #endif
 }
@@ -225,6 +206,31 @@ __device__ inline float power_of_two(float x) {
   return y;
 }
 #endif
+
+/* Of a tile with rows `pitch` apart: an A; two B of neighbouring columns, which are rows of the
+ * tile, or whose terms are (halves only). */
+template <class W>
+__device__ inline fragment_a load_rows(const W *tile, int pitch) {
+  int lane = static_cast<int>(threadIdx.x) % 32, size = static_cast<int>(sizeof *tile);
+  fragment_a a = {};
+  load_matrices(tile, lane % 16 * pitch * size + lane / 16 * 16, a.r);
+  return a;
+}
+template <class W>
+__device__ inline void load_two_rows(fragment_b (&b)[2], const W *tile, int pitch) {
+  int lane = static_cast<int>(threadIdx.x) % 32, size = static_cast<int>(sizeof *tile);
+  uint32_t r[4] = {};
+  load_matrices(tile, (lane / 16 * 8 + lane % 8) * pitch * size + lane / 8 % 2 * 16, r);
+  b[0] = {{r[0], r[1]}};
+  b[1] = {{r[2], r[3]}};
+}
+__device__ inline void load_two_turned(fragment_b (&b)[2], const uint16_t *tile, int pitch) {
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  uint32_t r[4] = {};
+  load_turned_matrices(tile, lane % 16 * pitch * 2 + lane / 16 * 16, r);
+  b[0] = {{r[0], r[1]}};
+  b[1] = {{r[2], r[3]}};
+}
 
 /* ---- kinds of numbers ---------------------------------------------------------------------- */
 

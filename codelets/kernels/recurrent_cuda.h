@@ -11,7 +11,8 @@
  *
  * Launches of a time step: the state's product and step_forward, which adds the biases and stores
  * the state where the next product reads it; going back, step_backward and the product for the step
- * before. (bf16 may have one product more a step, of the input.)
+ * before. Where tensor cores may be used and a step is small, one launch has both
+ * (recurrent_tiles_cuda.h). (bf16 may have one product more a step, of the input.)
  *
  * State and its gradient are f32. As a factor of products h has type T, and so have the gates'
  * gradients; the gates before their activation are f32. */
@@ -20,58 +21,10 @@
 
 #include <type_traits>
 
-#include "codelets/kernels/cuda.h"
-#include "codelets/kernels/gemm_cuda.h"
-#include "codelets/kernels/recurrent.h"
+#include "codelets/kernels/recurrent_cell_cuda.h"
+#include "codelets/kernels/recurrent_tiles_cuda.h"
 
 namespace sl {
-
-/* A task's sizes, and for one direction the offsets of its parameters, or their gradient, and of
- * its parts of a row of the state and of saved. states and width are whole rows, of all directions.
- */
-template <class Cell>
-struct recurrent {
-  struct sl__cuda *cuda;
-  const struct sl__recurrent_args *a;
-  int direction;
-  int64_t rows, steps, in, hidden, gates, width, states, param, w_hh, bias, state, saved;
-  bool tf32;
-
-  recurrent(struct sl__cuda *on, const void *cl_arg, int way)
-      : cuda(on), a(args<sl__recurrent_args>(cl_arg)), direction(way), tf32(sl__tf32(cl_arg)) {
-    rows = a->rows;
-    steps = a->steps;
-    in = a->in;
-    hidden = a->hidden;
-    gates = Cell::GATES * hidden;
-    width = sl__directions(a) * Cell::SAVED * hidden;
-    states = sl__directions(a) * Cell::STATES * hidden;
-    param = direction * sl__recurrent_params(a, Cell::GATES);
-    state = direction * Cell::STATES * hidden;
-    saved = direction * Cell::SAVED * hidden;
-    w_hh = gates * in;
-    bias = w_hh + gates * hidden; /* b_ih, then b_hh */
-  }
-
-  /* C = op(A) op(B) + beta C, as codelets/kernels/gemm_cuda.h */
-  template <class T, class C>
-  bool multiply(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a, int64_t lda,
-                const T *b, int64_t ldb, float beta, C *c, int64_t ldc) const {
-    product p{};
-    p.ta = ta;
-    p.tb = tb;
-    p.m = m;
-    p.n = n;
-    p.k = k;
-    p.alpha = 1;
-    p.lda = lda;
-    p.ldb = ldb;
-    p.beta = beta;
-    p.ldc = ldc;
-    p.tf32 = tf32;
-    return gemm<T, C>(cuda, p, a, b, c);
-  }
-};
 
 /* ---- a step's kernels: a thread an element, neighbours in j --------------------------------- */
 
@@ -94,25 +47,6 @@ __device__ inline int64_t step_column(unsigned parts) {
   return static_cast<int64_t>(blockIdx.x % parts) * blockDim.x + threadIdx.x;
 }
 
-/* Row pitches in elements; next: from a step's part of saved to that of the step behind it. */
-struct strides {
-  int64_t by_x, y, saved, state, next;
-};
-
-template <class Cell>
-strides strides_of(const recurrent<Cell> &r, int64_t by_x) {
-  int64_t outputs = r.a->time & SL__TIME_LAST ? 1 : r.steps;
-  bool back = sl__recurrent_step(r.a, r.direction, 0) > 0;
-  return {by_x, outputs * sl__directions(r.a) * r.hidden, r.steps * r.width, r.states,
-          back ? -r.width : r.width};
-}
-
-/* Location of the k-th step's output, or its gradient; NULL if there is none. */
-template <class Cell, class T>
-T *output_of(const recurrent<Cell> &r, T *y, int64_t k) {
-  return sl__has_output(r.a, k) ? y + sl__recurrent_output(r.a, r.direction, 0, k) : NULL;
-}
-
 /* h before the first step is in `saved`, too; each step stores h there for the next step. */
 template <class Cell, class T>
 __global__ void first_state(unsigned parts, int64_t hidden, strides by, const float *state,
@@ -122,66 +56,35 @@ __global__ void first_state(unsigned parts, int64_t hidden, strides by, const fl
   saved[n * by.saved + (Cell::SAVED - 1) * hidden + j] = narrow<T>(state[n * by.state + j]);
 }
 
-/* by_x, by_h: products of the input and of the state; by_x may point into saved's row. y: NULL for
- * a step without an output. */
+/* by_x, by_h: products of the input and of the state; by_x may point into saved's row. */
 template <class Cell, class T>
 __global__ void step_forward(unsigned parts, int64_t hidden, strides by, bool is_last,
                              const float *by_x, const float *by_h, const T *bias, float *state,
                              T *y, T *saved) {
-  constexpr int GATES = Cell::GATES, STATES = Cell::STATES, SAVED = Cell::SAVED;
   int64_t n = step_row(parts), j = step_column(parts);
   if (j >= hidden) return;
-  float from_x[GATES], from_h[GATES], b_ih[GATES], b_hh[GATES], row[SAVED], now[STATES];
-  by_x += n * by.by_x + j;
-  by_h += n * GATES * hidden + j;
-  state += n * by.state + j;
-  saved += n * by.saved + j;
+  float from_h[Cell::GATES];
+  forward_element<Cell> element;
 #pragma unroll
-  for (int g = 0; g < GATES; g++) {
-    from_x[g] = by_x[g * hidden];
-    from_h[g] = by_h[g * hidden];
-    b_ih[g] = value(bias[g * hidden + j]);
-    b_hh[g] = value(bias[(GATES + g) * hidden + j]);
-  }
-#pragma unroll
-  for (int k = 0; k < STATES; k++) now[k] = state[k * hidden];
-  Cell::forward(from_x, from_h, b_ih, b_hh, row, now);
-#pragma unroll
-  for (int k = 0; k < STATES; k++) state[k * hidden] = now[k];
-#pragma unroll
-  for (int k = 0; k < SAVED - 1; k++) saved[k * hidden] = narrow<T>(row[k]);
-  if (y) y[n * by.y + j] = narrow<T>(now[0]);
-  if (!is_last) saved[by.next + (SAVED - 1) * hidden] = narrow<T>(now[0]);
+  for (int g = 0; g < Cell::GATES; g++) from_h[g] = by_h[(n * Cell::GATES + g) * hidden + j];
+  element.load(hidden, by, n, j, by_x, bias, state);
+  element.finish(hidden, by, n, j, is_last, from_h, state, y, saved);
 }
 
-/* dy: NULL for a step without an output. dstate: its h part becomes the gradient of the step
- * before's h that passes through no matrix, if there is one. of_state [N, gates H]: the gradients
- * for the state's product, if they are not contiguous in saved. */
+/* of_state [N, gates H]: the gradients for the state's product, if they are not contiguous in
+ * saved. */
 template <class Cell, class T>
 __global__ void step_backward(unsigned parts, int64_t hidden, strides by, const T *dy,
                               float *dstate, T *saved, T *of_state) {
-  constexpr int STATES = Cell::STATES, SAVED = Cell::SAVED;
   int64_t n = step_row(parts), j = step_column(parts);
   if (j >= hidden) return;
-  float row[SAVED], now[STATES];
-  dstate += n * by.state + j;
-  saved += n * by.saved + j;
+  backward_element<Cell> element;
+  element.load(hidden, by, n, j, true, dy, dstate, saved);
+  element.finish(hidden, by, n, j, 0, dstate, saved);
+  if (!of_state) return;
 #pragma unroll
-  for (int k = 0; k < SAVED; k++) row[k] = value(saved[k * hidden]);
-#pragma unroll
-  for (int k = 0; k < STATES; k++) now[k] = dstate[k * hidden];
-  if (dy) now[0] += value(dy[n * by.y + j]);
-  Cell::backward(row, now);
-#pragma unroll
-  for (int k = Cell::PASSES_BY ? 0 : 1; k < STATES; k++) dstate[k * hidden] = now[k];
-#pragma unroll
-  for (int g = 0; g < 4; g++) saved[g * hidden] = narrow<T>(row[g]);
-  if (of_state) {
-    of_state += n * Cell::GATES * hidden + j;
-#pragma unroll
-    for (int g = 0; g < Cell::GATES; g++)
-      of_state[g * hidden] = narrow<T>(row[g < Cell::TOGETHER ? g : g + 1]);
-  }
+  for (int g = 0; g < Cell::GATES; g++)
+    of_state[(n * Cell::GATES + g) * hidden + j] = narrow<T>(element.of_state(g));
 }
 
 /* ---- tasks ---------------------------------------------------------------------------------- */
@@ -198,38 +101,82 @@ const float *input_products(const recurrent<Cell> &r, bool whole, int64_t t, con
   return made ? products : NULL;
 }
 
+/* A forward task's memory, of one direction. */
+template <class T>
+struct forward_run {
+  const T *x, *param;
+  float *state, *by_h, *products;
+  T *y, *saved;
+  bool whole; /* products has all steps' */
+};
+
 template <class Cell, class T>
-void recurrent_forward(const recurrent<Cell> &r, void *buffers[]) {
-  constexpr bool in_saved = std::is_same_v<T, float>;
-  const T *x = in<T>(buffers, 0), *param = in<T>(buffers, 1) + r.param;
-  float *state = out<float>(buffers, 2) + r.state, *by_h = out<float>(buffers, 5);
-  T *y = out<T>(buffers, 3), *saved = out<T>(buffers, 4) + r.saved;
-  float *products = in_saved ? out<float>(buffers, 4) + r.saved
-                             : by_h + sl__recurrent_state_floats(r.a, Cell::GATES);
-  bool whole = in_saved || sl__recurrent_input_floats(r.a, Cell::GATES);
-  int64_t ld = in_saved ? r.width : r.gates, row = r.steps * r.width;
-  const strides by = strides_of(r, whole ? r.steps * ld : ld);
+void forward_by_products(const recurrent<Cell> &r, const forward_run<T> &run, const strides &by) {
   const step_grid g = grid_of(r.rows, r.hidden);
-  if (whole && !r.multiply(false, true, r.rows * r.steps, r.gates, r.in, x, r.in, param, r.in, 0,
-                           products, ld))
-    return;
   SL__LAUNCH((first_state<Cell, T>), g.blocks, g.threads, 0, r.cuda->stream, g.parts, r.hidden, by,
-             state, saved + sl__recurrent_step(r.a, r.direction, 0) * r.width);
+             run.state, run.saved + sl__recurrent_step(r.a, r.direction, 0) * r.width);
   for (int64_t k = 0; k < r.steps; k++) {
     int64_t t = sl__recurrent_step(r.a, r.direction, k);
-    T *now = saved + t * r.width;
-    const float *by_x = input_products(r, whole, t, x, param, products);
+    T *now = run.saved + t * r.width;
+    const float *by_x = input_products(r, run.whole, t, run.x, run.param, run.products);
     if (!by_x ||
-        !r.multiply(false, true, r.rows, r.gates, r.hidden, now + (Cell::SAVED - 1) * r.hidden, row,
-                    param + r.w_hh, r.hidden, 0, by_h, r.gates))
+        !r.multiply(false, true, r.rows, r.gates, r.hidden, now + (Cell::SAVED - 1) * r.hidden,
+                    r.steps * r.width, run.param + r.w_hh, r.hidden, 0, run.by_h, r.gates))
       return;
     SL__LAUNCH((step_forward<Cell, T>), g.blocks, g.threads, 0, r.cuda->stream, g.parts, r.hidden,
-               by, k == r.steps - 1, by_x, by_h, param + r.bias, state, output_of(r, y, k), now);
+               by, k == r.steps - 1, by_x, run.by_h, run.param + r.bias, run.state,
+               output_of(r, run.y, k), now);
+  }
+}
+
+template <int TILES, class Cell, class T>
+void forward_by_tiles(const recurrent<Cell> &r, const forward_run<T> &run, const strides &by) {
+  using S = step_tiling<T, TILES, Cell::GATES, 8>;
+  const step_tiles w = step_tiles_of<S>(r.rows, r.hidden, r.hidden);
+  const step_memory m = step_memory_of<S>(r.cuda, w);
+  SL__LAUNCH((pack_forward<typename S::packing, Cell, T>), blocks(step_packs<S>(w)), THREADS, 0,
+             r.cuda->stream, w, by, run.param + r.w_hh, run.state,
+             run.saved + sl__recurrent_step(r.a, r.direction, 0) * r.width, m.weights, m.rows);
+  for (int64_t k = 0; k < r.steps; k++) {
+    int64_t t = sl__recurrent_step(r.a, r.direction, k);
+    const float *by_x = input_products(r, run.whole, t, run.x, run.param, run.products);
+    if (!by_x) return;
+    SL__LAUNCH((step_forward_tiles<S, Cell, T>), step_blocks<S>(w), S::THREADS, 0, r.cuda->stream,
+               w, by, k == r.steps - 1, m.weights, m.place(k), by_x, run.param + r.bias, run.state,
+               output_of(r, run.y, k), run.saved + t * r.width, m.place(k + 1));
   }
 }
 
 template <class Cell, class T>
-void recurrent_backward_gates(const recurrent<Cell> &r, void *buffers[]) {
+void recurrent_forward(const recurrent<Cell> &r, void *buffers[]) {
+  constexpr bool in_saved = std::is_same_v<T, float>;
+  forward_run<T> run{};
+  run.x = in<T>(buffers, 0);
+  run.param = in<T>(buffers, 1) + r.param;
+  run.state = out<float>(buffers, 2) + r.state;
+  run.y = out<T>(buffers, 3);
+  run.saved = out<T>(buffers, 4) + r.saved;
+  run.by_h = out<float>(buffers, 5);
+  run.products = in_saved ? out<float>(buffers, 4) + r.saved
+                          : run.by_h + sl__recurrent_state_floats(r.a, Cell::GATES);
+  run.whole = in_saved || sl__recurrent_input_floats(r.a, Cell::GATES);
+  int64_t ld = in_saved ? r.width : r.gates;
+  const strides by = strides_of(r, run.whole ? r.steps * ld : ld);
+  if (run.whole && !r.multiply(false, true, r.rows * r.steps, r.gates, r.in, run.x, r.in, run.param,
+                               r.in, 0, run.products, ld))
+    return;
+  if (!takes_tiles<T>(r))
+    forward_by_products(r, run, by);
+  else if (step_fits(r.rows, r.hidden, 16, 8))
+    forward_by_tiles<1>(r, run, by);
+  else if (step_fits(r.rows, r.hidden, 32, 8))
+    forward_by_tiles<2>(r, run, by);
+  else
+    forward_by_tiles<4>(r, run, by);
+}
+
+template <class Cell, class T>
+void backward_by_products(const recurrent<Cell> &r, void *buffers[]) {
   constexpr bool together = Cell::TOGETHER == Cell::GATES;
   const T *param = in<T>(buffers, 0) + r.param, *dy = in<T>(buffers, 2);
   T *saved = out<T>(buffers, 1) + r.saved, *of_state = together ? NULL : out<T>(buffers, 4);
@@ -246,6 +193,36 @@ void recurrent_backward_gates(const recurrent<Cell> &r, void *buffers[]) {
                     r.states))
       return;
   }
+}
+
+/* The last launch has only a product, for the gradient of the state before the first step. */
+template <int TILES, int COLUMNS, class T, class Cell>
+void backward_by_tiles(const recurrent<Cell> &r, void *buffers[]) {
+  using S = step_tiling<T, TILES, COLUMNS, 8 * COLUMNS>;
+  const T *param = in<T>(buffers, 0) + r.param, *dy = in<T>(buffers, 2);
+  T *saved = out<T>(buffers, 1) + r.saved;
+  float *dstate = out<float>(buffers, 3) + r.state;
+  const strides by = strides_of(r, 0);
+  const step_tiles w = step_tiles_of<S>(r.rows, r.hidden, r.gates);
+  const step_memory m = step_memory_of<S>(r.cuda, w);
+  SL__LAUNCH((pack_backward<typename S::packing, T>), blocks(step_packs<S>(w)), THREADS, 0,
+             r.cuda->stream, w, param + r.w_hh, m.weights, m.rows);
+  for (int64_t k = r.steps - 1; k >= -1; k--) {
+    T *now = k < 0 ? NULL : saved + sl__recurrent_step(r.a, r.direction, k) * r.width;
+    SL__LAUNCH((step_backward_tiles<S, Cell, T>), step_blocks<S>(w), S::THREADS, 0, r.cuda->stream,
+               w, by, m.weights, k == r.steps - 1 ? NULL : m.place(k + 1),
+               k < 0 ? NULL : output_of(r, dy, k), dstate, now, k < 0 ? NULL : m.place(k));
+  }
+}
+
+template <class Cell, class T>
+void recurrent_backward_gates(const recurrent<Cell> &r, void *buffers[]) {
+  if (!takes_tiles<T>(r))
+    backward_by_products<Cell, T>(r, buffers);
+  else if (step_fits(r.rows, r.hidden, 16, 8))
+    backward_by_tiles<1, 1, T>(r, buffers);
+  else
+    backward_by_tiles<2, 2, T>(r, buffers);
 }
 
 template <class Cell, class T>

@@ -563,7 +563,14 @@ static enum sl_status layernorm_backward_weight(struct trial *t, const int64_t *
   CASE(__VA_ARGS__, {2, 3, 2, 35})                                                                 \
   CASE(__VA_ARGS__, {5, 8, 1, 49, 1})                                                              \
   CASE(__VA_ARGS__, {4, 2, 5, 1})                                                                  \
-  CASE(__VA_ARGS__, {9, 4, 3, 256})
+  CASE(__VA_ARGS__, {9, 4, 3, 256})                                                                \
+  CASE(__VA_ARGS__, {21, 1, 256, 1})                                                               \
+  CASE(__VA_ARGS__, {37, 1, 768, 1, 0, 1})                                                         \
+  CASE(__VA_ARGS__, {6, 2, 512, 1})                                                                \
+  CASE(__VA_ARGS__, {2, 1, 9, 64})                                                                 \
+  CASE(__VA_ARGS__, {9, 1, 2056, 1})                                                               \
+  CASE(__VA_ARGS__, {2, 1, 12296, 1})                                                              \
+  CASE(__VA_ARGS__, {2, 2, 3, 4100})
 
 /* ---- dropout: count, run, the first number ------------------------------------------------- */
 
@@ -653,7 +660,9 @@ static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d)
   CASE(__VA_ARGS__, {3, 7, 0, 7, 5, 9})                                                            \
   CASE(__VA_ARGS__, {4, 9, 3, 5, 30, 33})                                                          \
   CASE(__VA_ARGS__, {20, 35, 0, 35, 11, 20})                                                       \
-  CASE(__VA_ARGS__, {2, 5, 2, 3, 1000, 300})
+  CASE(__VA_ARGS__, {2, 5, 2, 3, 1000, 300})                                                       \
+  CASE(__VA_ARGS__, {3, 33, 1, 31, 4, 8})                                                          \
+  CASE(__VA_ARGS__, {5, 1650, 0, 1650, 900, 3})
 
 /* ---- attention: rows, steps, heads, heads of keys, their size, turned values, position, dropout
  */
