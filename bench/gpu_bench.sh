@@ -14,7 +14,7 @@
 #   ratio       to PyTorch at its best: eager, compiled, by graph, with images' channels last
 set -u
 python=python3 maths=tf32,bf16
-networks=mlp,lenet64,lenet256,resnet20_128,lstm2x200
+networks=mlp,lenet64,lenet256,resnet20_128,lstm2x200,lstm_mxnet
 networks=$networks,mlp4096,lenet512,resnet20,lstm2x650_64,lstm8x1024_64,gpt,gpt2
 seconds=3 rounds=2
 json='' programs=bench tiny='' device=cuda:0

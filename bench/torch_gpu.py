@@ -33,6 +33,7 @@ NETWORKS = {
     "resnet20": dict(batch=512),
     "lstm2x650_64": dict(batch=64, layers=2, hidden=650, seq=35),
     "lstm8x1024_64": dict(batch=64, layers=8, hidden=1024, seq=35),
+    "lstm_mxnet": dict(batch=20, layers=8, hidden=400, seq=60, embed=200, dropout=0.5),
     "gpt": dict(batch=8, layers=4, heads=4, hidden=256, seq=128),
     "gpt2": dict(batch=8, layers=12, heads=12, hidden=768, seq=1024),
 }
@@ -77,7 +78,9 @@ def model_of(name, net):
     if "heads" in net:
         return torch_networks.Gpt(net["layers"], net["heads"], net["hidden"], net["seq"])
     if "seq" in net:
-        return torch_networks.LanguageModel(net["layers"], net["hidden"], net["hidden"])
+        embed = net.get("embed", net["hidden"])
+        return torch_networks.LanguageModel(net["layers"], net["hidden"], embed,
+                                            net.get("dropout", 0))
     if name.startswith("mlp"):
         return torch_networks.mlp(net["hidden"])
     return torch_networks.resnet() if name.startswith("resnet") else torch_networks.lenet()
