@@ -319,6 +319,7 @@ __device__ inline void leave(const results<bf16> &to, const fragment_c (&c)[PART
                        to.finished(c[i + k].v[2 * half + 1], half, pixel + 1));
       }
       turn_quad(v);
+      __syncwarp(); /* another lane has read what was there */
       to.write(half, to.first + (i + lane_column()) * 8, v);
     }
 }
