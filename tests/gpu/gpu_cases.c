@@ -912,6 +912,10 @@ CELL(gru, backward_weight)
   CASE(__VA_ARGS__, {2, 9, 16, 8})                                                                 \
   CASE(__VA_ARGS__, {5, 3, 33, 31})                                                                \
   CASE(__VA_ARGS__, {70, 2, 10, 65})                                                               \
+  CASE(__VA_ARGS__, {17, 6, 8, 40})                                                                \
+  CASE(__VA_ARGS__, {250, 2, 4, 65})                                                               \
+  CASE(__VA_ARGS__, {470, 2, 3, 66})                                                               \
+  CASE(__VA_ARGS__, {920, 2, 3, 65})                                                               \
   CASE(__VA_ARGS__, {3, 4, 5, 7, SL__TIME_REVERSE})                                                \
   CASE(__VA_ARGS__, {3, 4, 5, 7, SL__TIME_BOTH})                                                   \
   CASE(__VA_ARGS__, {2, 5, 16, 33, SL__TIME_BOTH | SL__TIME_LAST})                                 \
