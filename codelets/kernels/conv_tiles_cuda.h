@@ -27,7 +27,7 @@ namespace sl::convolution::tiles {
 
 /* ---- a job ----------------------------------------------------------------------------------- */
 
-constexpr int MOST_CHANNELS = 64, MOST_TAPS = 25;
+constexpr int MOST_CHANNELS = 64, MOST_TAPS = 36;
 constexpr int SHARED = 48 << 10; /* bytes of a block's shared memory */
 
 /* A convolution from `in` to `out`, strip by strip. In the weights' gradient, out is read, too. */
@@ -175,7 +175,7 @@ __device__ inline void put(const job &w, const piece<float> &p, char *to) {
 /* `channels` channels of a strip go to shared memory; what is around the image is there already. */
 template <class T>
 __device__ void stage(const job &w, const T *image, int channels, int strip, char *to) {
-  constexpr int V = VALUES<T>, C = piece<T>::CHANNELS, AT_ONCE = 4 / C;
+  constexpr int V = VALUES<T>, C = piece<T>::CHANNELS, AT_ONCE = C == 2 ? 3 : 5;
   int row = strip * w.rows * w.stride_h - w.pad_h, threads = static_cast<int>(blockDim.x);
   int pieces = (channels + C - 1) / C * ((w.width + V - 1) / V) * w.staged_rows;
   for (int i = static_cast<int>(threadIdx.x); i < pieces; i += AT_ONCE * threads) {
@@ -246,11 +246,12 @@ __device__ void add_taps(const job &w, const uint4 *memory, const int (&at)[PART
                          const uint4 *filter, fragment_c (&c)[PARTS]) {
   constexpr int HALVES = core_of<T>::DEPTH / 8;
   int tiles = w.channel_tiles() * 32;
+  uint4 next = *filter;
   for (int tap = 0; tap < w.taps; tap++) {
     int offset = w.offsets[tap];
     for (int step = 0; step < w.steps; step++, offset += 32, filter += tiles) {
-      const uint4 f = *filter;
-      const fragment_a a = {{f.x, f.y, f.z, f.w}};
+      const fragment_a a = {{next.x, next.y, next.z, next.w}};
+      next = filter[tiles]; /* behind the last ones there is memory, too */
 #pragma unroll
       for (int i = 0; i < PARTS / 2; i++) {
         uint32_t r[4] = {};
@@ -318,6 +319,7 @@ __device__ inline void leave(const results<bf16> &to, const fragment_c (&c)[PART
                        to.finished(c[i + k].v[2 * half + 1], half, pixel + 1));
       }
       turn_quad(v);
+      __syncwarp(); /* another lane has read what was there */
       to.write(half, to.first + (i + lane_column()) * 8, v);
     }
 }
@@ -335,7 +337,7 @@ __device__ inline void leave(const results<float> &to, const fragment_c (&c)[PAR
 
 /* A block a strip; its warps share the tiles of 16 channels, then the strip's pixels. */
 template <class T>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(128, 5)
     convolve_tiles(job w, const T *in, const uint4 *filter, const T *bias, T *out) {
   SL__SHARED(uint4, memory);
   int64_t image = blockIdx.x / w.strips;
@@ -375,24 +377,32 @@ constexpr int GROUP_TAPS = 9; /* a warp's */
 template <class T>
 constexpr int SPAN = 4 * VALUES<T>;
 
-/* A lane's rows of dy, channel and channel + 8, from pixel on: fragments A of two instructions. In
- * them bf16's terms are the pixels in their sequence; of floats, term i of the first four is pixel
- * 4 i of 16, and term i of the others the next one; two more for the second instruction. */
+/* A lane's runs of dy from `pixel` on, of channels channel and channel + 8. */
 template <class T>
 __device__ void load_slopes(const job &w, const T *dy, int channel, int pixel, int end,
-                            fragment_a (&a)[2]) {
-  run r[2] = {};
+                            run (&r)[2]) {
   pixel += lane_column() * VALUES<T>;
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    if (channel + 8 * half < w.out_channels)
-      r[half] = load_run(dy + (channel + 8 * half) * w.plane + pixel, end - pixel, w.out_alignment);
-    if constexpr (sizeof(T) == 2)
+  for (int half = 0; half < 2; half++)
+    r[half] =
+        channel + 8 * half < w.out_channels
+            ? load_run(dy + (channel + 8 * half) * w.plane + pixel, end - pixel, w.out_alignment)
+            : run{};
+}
+
+/* They become fragments A of two instructions. Their terms are bf16's pixels in their sequence. Of
+ * floats, the first four terms are the pixels 0, 4, 8, 12, the others those behind them; the second
+ * instruction's begin with pixel 2. */
+template <class T>
+__device__ void fragments_of(run (&r)[2], fragment_a (&a)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; half++)
+    if constexpr (sizeof(T) == 2) {
       turn_quad(r[half].w);
-    else
+    } else {
 #pragma unroll
       for (int i = 0; i < 4; i++) r[half].w[i] = rounded_to_tf32(sl__bits_float(r[half].w[i]));
-  }
+    }
 #pragma unroll
   for (int i = 0; i < 2; i++)
     a[i] = {{r[0].w[2 * i], r[1].w[2 * i], r[0].w[2 * i + 1], r[1].w[2 * i + 1]}};
@@ -466,8 +476,8 @@ __device__ void unite(fragment_c (&c)[GROUP_TAPS][FRAGMENTS], int tile, int part
 /* Block (part, job): the part's share of the strips, for some taps and 8 FRAGMENTS of the steps'
  * channels; `sums` has [parts][taps][out channels][channels], channels as whole fragments. */
 template <class T, int FRAGMENTS>
-__global__ void __launch_bounds__(128)
-    filter_gradient_tiles(job w, int64_t units, const T *x, const T *dy, float *sums) {
+__global__ void __launch_bounds__(128, 3)
+    filter_gradient_tiles(job w, int units, const T *x, const T *dy, float *sums) {
   SL__SHARED(uint4, memory);
   auto *staged = reinterpret_cast<char *>(memory);
   int tiles = w.channel_tiles(), tile = warp_of() % tiles, part = warp_of() / tiles;
@@ -475,27 +485,37 @@ __global__ void __launch_bounds__(128)
   int channel = static_cast<int>(blockIdx.y) % w.steps * FRAGMENTS * 8;
   int first_tap = static_cast<int>(blockIdx.y) / w.steps * GROUP_TAPS;
   int channels = min(w.channels - channel, FRAGMENTS * 8);
-  int64_t size = int64_t{w.height} * w.width, share = (units + gridDim.x - 1) / gridDim.x;
-  int64_t last = min((blockIdx.x + 1) * share, units);
+  int share = (units + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
+  int unit = static_cast<int>(blockIdx.x) * share, last = min(unit + share, units);
   fragment_c c[GROUP_TAPS][FRAGMENTS] = {};
   clear(memory, w.group * bytes);
-  for (int64_t unit = blockIdx.x * share; unit < last; unit++) {
-    int64_t image = unit / w.strips * w.group;
-    int strip = static_cast<int>(unit % w.strips);
-    int images = static_cast<int>(min(int64_t{w.group}, w.images - image));
+  for (; unit < last; unit++) {
+    int image = unit / w.strips * w.group, strip = unit % w.strips;
+    int images = min(w.group, w.images - image);
     int end = min(w.rows, w.out_height - strip * w.rows) * w.out_width;
     int spans = (end + SPAN<T> - 1) / SPAN<T>;
+    const T *slopes = dy + int64_t{image} * w.out_channels * w.plane + strip * w.rows * w.out_width;
+    auto load = [&](int i, run(&r)[2]) { /* ahead of their use */
+                                         int n = i / spans;
+                                         if (i < images * spans)
+                                           load_slopes(w, slopes + n * w.out_channels * w.plane,
+                                                       tile * 16 + lane_row(),
+                                                       (i - n * spans) * SPAN<T>, end, r);
+    };
+    run next[2];
+    load(part, next);
     __syncthreads();
     for (int i = 0; i < images; i++)
-      stage(w, x + ((image + i) * w.channels + channel) * size, channels, strip,
-            staged + i * bytes);
+      stage(w, x + (int64_t{image + i} * w.channels + channel) * w.height * w.width, channels,
+            strip, staged + i * bytes);
     __syncthreads();
     for (int i = part; i < images * spans; i += parts) {
-      int n = i / spans, pixel = (i - n * spans) * SPAN<T>;
+      int n = i / spans;
       fragment_a a[2];
-      load_slopes(w, dy + (image + n) * w.out_channels * w.plane + strip * w.rows * w.out_width,
-                  tile * 16 + lane_row(), pixel, end, a);
-      add_pixels<FRAGMENTS>(w, staged + n * bytes, a, pixel, end, first_tap, c, T{});
+      fragments_of<T>(next, a);
+      load(i + parts, next);
+      add_pixels<FRAGMENTS>(w, staged + n * bytes, a, (i - n * spans) * SPAN<T>, end, first_tap, c,
+                            T{});
     }
   }
   unite<FRAGMENTS>(c, tile, part, parts, reinterpret_cast<float *>(memory));
@@ -722,7 +742,7 @@ bool takes_filter(const sl__groupconv_args &a) {
   return suits(a) && filter_job<T>(a, &w);
 }
 
-/* Needs at most 25 * 8 * 4 * 512 bytes of the workspace. */
+/* Needs at most 36 * 8 * 4 * 512 bytes of the workspace. */
 template <class T>
 void run(struct sl__cuda *cuda, job *w, int64_t filter_taps, bool back, const T *in,
          const T *filter, const T *bias, T *out) {
@@ -767,7 +787,7 @@ inline int64_t parts_of(const job &w, int64_t units, int64_t jobs, int64_t sums,
   int64_t in = int64_t{w.channels} * w.height * w.width, out = w.out_channels * w.plane;
   int64_t read = w.images * (in + out) * static_cast<int64_t>(element) / 4;
   int64_t room = static_cast<int64_t>(SL__CUDA_WORKSPACE / sizeof(float));
-  int64_t parts = std::min({units, 512 / jobs, read / sums, room / sums});
+  int64_t parts = std::min({units, 384 / jobs, read / sums, room / sums});
   parts = std::max<int64_t>(parts, 1);
   int64_t share = (units + parts - 1) / parts;
   return (units + share - 1) / share;
@@ -786,7 +806,7 @@ void filter_gradient(struct sl__cuda *cuda, const job &w, const T *x, const T *d
              dim3(static_cast<unsigned>(parts), static_cast<unsigned>(jobs)),
              static_cast<unsigned>(threads),
              static_cast<size_t>(std::max((w.group * w.staged_bytes() + 15) / 16 * 16, united)),
-             cuda->stream, w, units, x, dy, all);
+             cuda->stream, w, static_cast<int>(units), x, dy, all);
   SL__LAUNCH(add_filter_sums, blocks(sums, ACROSS * 4), dim3(ACROSS, DOWN), 0, cuda->stream, w,
              static_cast<int>(parts), width, (const float *)all, grad);
 }

@@ -1,8 +1,8 @@
 /* A time step of LSTM or GRU as one launch, on tensor cores (mma_cuda.h); included by
  * recurrent_cuda.h only. A block owns a tile of rows and hidden units: it computes the product that
  * these need, of h and the state's weights, then their elements of the step. Going back, it first
- * multiplies the gates' gradients of the step behind by the weights. Its warps share the product's
- * terms, and their sums are added in a fixed order.
+ * multiplies the gates' gradients of the step behind by the weights. The sums of its warps are
+ * added in a fixed order.
  *
  * A step takes a few microseconds, most of which its loads take. So a task first packs the weights
  * in the sequence of the lanes' registers, a load of 16 bytes each, zeros where there are no
@@ -38,14 +38,18 @@ struct step_core<float> : tf32_core {
 /* ---- a block's tile ------------------------------------------------------------------------ */
 
 /* ROWS of the batch, UNITS hidden units, for which the block's product has COLUMNS times 8 results.
- * PAIRS: of DEPTH terms that a warp loads before it multiplies; more would not fit registers. */
+ * A block's warps share the product's terms; in large tiles two have the same terms and each half
+ * of the rows, so that there are fewer sums to add. PAIRS: of DEPTH terms that a warp loads before
+ * it multiplies; more would not fit registers. */
 template <class T, int TILES_, int COLUMNS_, int UNITS_>
 struct step_tiling {
   using core = step_core<T>;
   using packing = step_tiling<T, 1, COLUMNS_, UNITS_>; /* weights lie in the same way for all */
   static constexpr int TILES = TILES_, COLUMNS = COLUMNS_, UNITS = UNITS_, ROWS = 16 * TILES;
-  static constexpr int WARPS = 8, THREADS = 32 * WARPS, FRAGMENTS = TILES * COLUMNS;
-  static constexpr int PAIRS = 24 / (2 * TILES + COLUMNS);
+  static constexpr int ROW_WARPS = TILES > 2 ? 2 : 1, TERM_WARPS = 8 / ROW_WARPS;
+  static constexpr int THREADS = 32 * ROW_WARPS * TERM_WARPS;
+  static constexpr int OWN_TILES = TILES / ROW_WARPS; /* a warp's */
+  static constexpr int PAIRS = 24 / (2 * OWN_TILES + COLUMNS);
   static constexpr int EACH = (ROWS * UNITS + THREADS - 1) / THREADS; /* elements of a thread */
   static constexpr int DEPTH = core::DEPTH, HALVES = core::HALVES;
 };
@@ -101,8 +105,7 @@ struct step_element {
 
 /* ---- packed factors ------------------------------------------------------------------------- */
 
-/* A pack of 16 bytes: f(i) is the factor of term i / 2 * 4 HALVES + i % 2 ... of four registers,
- * f(register, half). */
+/* A pack of four registers; f(r, half) is the factor in a half of register r. */
 template <class Core, class F>
 __device__ void store_pack(uint4 *to, F f) {
   pack<typename Core::stored, 4 * Core::HALVES> result;
@@ -187,34 +190,31 @@ __global__ void pack_backward(step_tiles w, const T *weight, uint4 *weights, uin
 
 __device__ inline fragment_a a_of(const uint4 &v) { return {{v.x, v.y, v.z, v.w}}; }
 
-/* The warp's part of the block's sums; rows and weights begin at its tile and its group. A warp has
- * every WARPS-th pair. */
+/* The part of the block's sums that its i-th warp over the terms has; rows and weights begin at the
+ * warp's first tile and at the block's group. */
 template <class S>
-__device__ void multiply_packed(const step_tiles &w, const uint4 *rows, const uint4 *weights,
-                                fragment_c (&sum)[S::TILES][S::COLUMNS]) {
-  int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  rows += lane;
-  weights += lane;
+__device__ void multiply_packed(const step_tiles &w, int i, const uint4 *rows, const uint4 *weights,
+                                fragment_c (&sum)[S::OWN_TILES][S::COLUMNS]) {
 #pragma unroll 1
-  for (int first = warp; first < w.pairs; first += S::WARPS * S::PAIRS) {
-    uint4 a[S::PAIRS][2][S::TILES], b[S::PAIRS][S::COLUMNS];
+  for (int first = i; first < w.pairs; first += S::TERM_WARPS * S::PAIRS) {
+    uint4 a[S::PAIRS][2][S::OWN_TILES], b[S::PAIRS][S::COLUMNS];
 #pragma unroll
     for (int p = 0; p < S::PAIRS; p++) {
-      int pair = first + p * S::WARPS;
+      int pair = first + p * S::TERM_WARPS;
       if (pair >= w.pairs) break;
 #pragma unroll
       for (int half = 0; half < 2; half++)
 #pragma unroll
-        for (int t = 0; t < S::TILES; t++)
+        for (int t = 0; t < S::OWN_TILES; t++)
           a[p][half][t] = rows[((2 * pair + half) * w.tiles + t) * 32];
 #pragma unroll
       for (int c = 0; c < S::COLUMNS; c++) b[p][c] = weights[(pair * S::COLUMNS + c) * 32];
     }
 #pragma unroll
     for (int p = 0; p < S::PAIRS; p++) {
-      if (first + p * S::WARPS >= w.pairs) break;
+      if (first + p * S::TERM_WARPS >= w.pairs) break;
 #pragma unroll
-      for (int t = 0; t < S::TILES; t++)
+      for (int t = 0; t < S::OWN_TILES; t++)
 #pragma unroll
         for (int c = 0; c < S::COLUMNS; c++) {
           const uint4 &two = b[p][c];
@@ -225,39 +225,18 @@ __device__ void multiply_packed(const step_tiles &w, const uint4 *rows, const ui
   }
 }
 
-/* The block's sums: half of the warps leave theirs, the others add their own, and who needs a sum
- * adds those of the latter. */
+/* The block's sums, a part of each warp over the terms. */
 template <class S>
 struct step_sums {
-  static constexpr int PARTS = S::WARPS / 2;
-  float4 part[PARTS][S::FRAGMENTS][32];
+  float4 part[S::TERM_WARPS][S::TILES][S::COLUMNS][32];
 
-  __device__ void add(const fragment_c (&sum)[S::TILES][S::COLUMNS]) {
-    int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    if (warp >= PARTS)
-#pragma unroll
-      for (int i = 0; i < S::FRAGMENTS; i++) {
-        const fragment_c &c = sum[i / S::COLUMNS][i % S::COLUMNS];
-        part[warp - PARTS][i][lane] = {c.v[0], c.v[1], c.v[2], c.v[3]};
-      }
-    __syncthreads();
-    if (warp < PARTS)
-#pragma unroll
-      for (int i = 0; i < S::FRAGMENTS; i++) {
-        const fragment_c &c = sum[i / S::COLUMNS][i % S::COLUMNS];
-        float4 &v = part[warp][i][lane];
-        v = {c.v[0] + v.x, c.v[1] + v.y, c.v[2] + v.z, c.v[3] + v.w};
-      }
-    __syncthreads();
-  }
   /* Of a row of the block and a result in a column of 8. */
   __device__ float operator()(int row, int column, int result) const {
-    int fragment = row / 16 * S::COLUMNS + column, lane = row % 8 * 4 + result / 2;
-    int v = row % 16 / 8 * 2 + result % 2;
+    int lane = row % 8 * 4 + result / 2, v = row % 16 / 8 * 2 + result % 2;
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < PARTS; i++)
-      sum += reinterpret_cast<const float *>(&part[i][fragment][lane])[v];
+    for (int i = 0; i < S::TERM_WARPS; i++)
+      sum += reinterpret_cast<const float *>(&part[i][row / 16][column][lane])[v];
     return sum;
   }
 };
@@ -266,10 +245,19 @@ struct step_sums {
 template <class S>
 __device__ void multiply_step(const step_tiles &w, const step_place<S> &at, const uint4 *rows,
                               const uint4 *weights, step_sums<S> &sums) {
-  fragment_c sum[S::TILES][S::COLUMNS] = {};
-  multiply_packed<S>(w, rows + at.tile * 32,
-                     weights + int64_t{32} * at.group * w.pairs * S::COLUMNS, sum);
-  sums.add(sum);
+  int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int i = warp / S::ROW_WARPS, tile = warp % S::ROW_WARPS * S::OWN_TILES;
+  fragment_c sum[S::OWN_TILES][S::COLUMNS] = {};
+  weights += int64_t{32} * at.group * w.pairs * S::COLUMNS;
+  multiply_packed<S>(w, i, rows + (at.tile + tile) * 32 + lane, weights + lane, sum);
+#pragma unroll
+  for (int t = 0; t < S::OWN_TILES; t++)
+#pragma unroll
+    for (int c = 0; c < S::COLUMNS; c++) {
+      const fragment_c &own = sum[t][c];
+      sums.part[i][tile + t][c][lane] = {own.v[0], own.v[1], own.v[2], own.v[3]};
+    }
+  __syncthreads();
 }
 
 /* ---- a step ------------------------------------------------------------------------------------

@@ -268,19 +268,31 @@ static void assert_share(const char *what, double *got, double *want, int64_t n,
   free(want);
 }
 
+/* What a GPU does in blocks of each size, and beyond: on tensor cores, a block takes 16, 32 or 64
+ * rows of as few units as let it work on all multiprocessors. */
+static const struct cell blocks[] = {{70, 2, 3, 130, 0, 0, 0, 0},
+                                     {150, 3, 4, 65, 0, 0, 0, BOTH},
+                                     {250, 2, 4, 65, 0, 0, 0, REVERSE},
+                                     {470, 2, 3, 66, 0, 0, 0, LAST},
+                                     {920, 2, 1, 65, 0, 0, 0, 0}};
+#define BLOCKS (sizeof blocks / sizeof *blocks)
+
+static void assert_outcome(const struct cell *l, struct outcome got, struct outcome want,
+                           double share) {
+  assert_share("y", got.y, want.y, outputs(l), share);
+  assert_share("state", got.state, want.state, states(l), share);
+  assert_share("dx", got.dx, want.dx, l->n * l->t * l->i, share);
+  assert_share("grad", got.grad, want.grad, params(l), share);
+  assert_share("dstate", got.dstate, want.dstate, states(l), share);
+}
+
 static void check_coarse(maker *of, const struct sl__launch *launch, double share) {
   struct sl__launch exact = *launch;
   exact.tf32 = false;
   /* not the first shape: one value may be the small rest of terms that cancel */
-  for (size_t s = 1; s < SHAPES; s++) {
-    struct question q = ask(&shapes[s], true, of == bf16_tensor);
-    const struct cell *l = &q.l;
-    struct outcome got = run(&q, of, launch), want = run(&q, tensor, &exact);
-    assert_share("y", got.y, want.y, outputs(l), share);
-    assert_share("state", got.state, want.state, states(l), share);
-    assert_share("dx", got.dx, want.dx, l->n * l->t * l->i, share);
-    assert_share("grad", got.grad, want.grad, params(l), share);
-    assert_share("dstate", got.dstate, want.dstate, states(l), share);
+  for (size_t s = 1; s < SHAPES + BLOCKS; s++) {
+    struct question q = ask(s < SHAPES ? &shapes[s] : &blocks[s - SHAPES], true, of == bf16_tensor);
+    assert_outcome(&q.l, run(&q, of, launch), run(&q, tensor, &exact), share);
     forget(&q);
   }
 }
@@ -304,56 +316,87 @@ static void tf32_is_near_floats(void **state) {
 /* ---- chunks ---- */
 
 /* Rows n, steps from..from+steps of [N, T, f]. */
-static struct sl__tensor *steps_of(const double *v, int64_t n, int64_t t, int64_t f, int64_t from,
-                                   int64_t steps) {
+static struct sl__tensor *steps_of(maker *of, const double *v, int64_t n, int64_t t, int64_t f,
+                                   int64_t from, int64_t steps) {
   double *part = zeros(n * steps * f);
   for (int64_t r = 0; r < n; r++)
     memcpy(part + r * steps * f, v + (r * t + from) * f, (size_t)(steps * f) * sizeof *part);
-  struct sl__tensor *result = tensor(SL_SHAPE(n, steps, f), part);
+  struct sl__tensor *result = of(SL_SHAPE(n, steps, f), part);
   free(part);
   return result;
+}
+
+/* The parts of y and dx of two chunks, put together; both are taken. */
+static double *joined(struct sl__tensor *parts[2], int64_t n, int64_t t, int64_t f, int64_t cut) {
+  double *result = zeros(n * t * f);
+  for (int k = 0; k < 2; k++) {
+    int64_t from = k ? cut : 0, steps = k ? t - cut : cut;
+    double *part = take(parts[k]);
+    for (int64_t r = 0; r < n; r++)
+      memcpy(result + (r * t + from) * f, part + r * steps * f, (size_t)(steps * f) * sizeof *part);
+    free(part);
+  }
+  return result;
+}
+
+/* As run(), of a layer that goes forward in time, in two chunks. */
+static struct outcome run_chunks(const struct question *q, int64_t cut, maker *of,
+                                 const struct sl__launch *launch) {
+  const struct cell *l = &q->l;
+  struct sl__launch more = *launch;
+  struct sl__tensor *p = of(SL_SHAPE(params(l)), l->param), *h = tensor(state_shape(l), l->state),
+                    *dh = tensor(state_shape(l), q->dstate),
+                    *grad = tensor(SL_SHAPE(params(l)), NULL), *xs[2], *ys[2], *saved[2], *dys[2],
+                    *dxs[2];
+  more.accumulate = true;
+  for (int k = 0; k < 2; k++) {
+    int64_t from = k ? cut : 0, steps = k ? l->t - cut : cut;
+    xs[k] = steps_of(of, l->x, l->n, l->t, l->i, from, steps);
+    dys[k] = steps_of(of, q->dy, l->n, l->t, l->h, from, steps);
+    ys[k] = of(SL_SHAPE(l->n, steps, l->h), NULL);
+    dxs[k] = of(SL_SHAPE(l->n, steps, l->i), NULL);
+    saved[k] = of(SL_SHAPE(l->n, steps, SAVED * l->h), NULL);
+    OK(OP(forward)(context, launch, xs[k], p, h, ys[k], saved[k], 0));
+  }
+  for (int k = 1; k >= 0; k--) {
+    OK(OP(backward_gates)(context, launch, p, saved[k], dys[k], dh, l->i, 0));
+    OK(OP(backward_data)(context, launch, saved[k], p, dxs[k], 0));
+    OK(OP(backward_weight)(context, k ? launch : &more, xs[k], saved[k], grad, 0));
+  }
+  struct sl__tensor *rest[] = {p, xs[0], xs[1], saved[0], saved[1], dys[0], dys[1]};
+  for (int i = 0; i < 7; i++) sl__tensor_free(rest[i]);
+  return (struct outcome){joined(ys, l->n, l->t, l->h, cut), take(h),
+                          joined(dxs, l->n, l->t, l->i, cut), take(grad), take(dh)};
 }
 
 /* The state carries everything: two chunks equal one run, in both directions. */
 static void chunks_are_one_run(void **state) {
   (void)state;
-  struct question q = {.l = {3, 7, 5, 19, NULL, NULL, NULL}};
-  struct cell *l = &q.l;
-  int64_t cut = 3, nx = l->n * l->t * l->i, ny = l->n * l->t * l->h;
-  double *x = random_values(nx, 1), *param = random_values(params(l), 2),
-         *begin = random_values(l->n * STATES * l->h, 3), *dy = random_values(ny, 4),
-         *dend = random_values(l->n * STATES * l->h, 5);
-  struct sl__tensor *p = tensor(SL_SHAPE(params(l)), param),
-                    *h = tensor(SL_SHAPE(l->n, STATES * l->h), begin),
-                    *dh = tensor(SL_SHAPE(l->n, STATES * l->h), dend),
-                    *grad = tensor(SL_SHAPE(params(l)), NULL), *xs[2], *ys[2], *saved[2], *dys[2];
-  for (int k = 0; k < 2; k++) {
-    int64_t from = k ? cut : 0, steps = k ? l->t - cut : cut;
-    xs[k] = steps_of(x, l->n, l->t, l->i, from, steps);
-    dys[k] = steps_of(dy, l->n, l->t, l->h, from, steps);
-    ys[k] = tensor(SL_SHAPE(l->n, steps, l->h), NULL);
-    saved[k] = tensor(SL_SHAPE(l->n, steps, SAVED * l->h), NULL);
-    OK(OP(forward)(context, &plain, xs[k], p, h, ys[k], saved[k], 0));
-  }
-  for (int k = 1; k >= 0; k--) {
-    OK(OP(backward_gates)(context, &plain, p, saved[k], dys[k], dh, l->i, 0));
-    OK(OP(backward_weight)(context, k ? &plain : &adding, xs[k], saved[k], grad, 0));
-  }
-  double *by_param = take(grad), *by_state = take(dh);
-  l->x = x;
-  l->param = param;
-  l->state = begin;
-  q.dy = dy;
-  q.dstate = dend;
+  const struct cell shape = {3, 7, 5, 19, NULL, NULL, NULL, 0};
+  struct question q = ask(&shape, false, false);
+  struct outcome o = run_chunks(&q, 3, tensor, &plain);
   q.by = BY_PARAM;
-  assert_slope("grad", scalar, &q, param, by_param, params(l));
+  assert_slope("grad", scalar, &q, q.l.param, o.grad, params(&q.l));
   q.by = BY_STATE;
-  assert_slope("dstate", scalar, &q, begin, by_state, l->n * STATES * l->h);
-  struct sl__tensor *rest[] = {p,     h,        xs[0],    xs[1],  ys[0],
-                               ys[1], saved[0], saved[1], dys[0], dys[1]};
-  for (int i = 0; i < 10; i++) sl__tensor_free(rest[i]);
-  double *values[] = {x, param, begin, dy, dend, by_param, by_state};
-  for (int i = 0; i < 7; i++) free(values[i]);
+  assert_slope("dstate", scalar, &q, q.l.state, o.dstate, states(&q.l));
+  double *values[] = {o.y, o.state, o.dx, o.grad, o.dstate};
+  for (int i = 0; i < 5; i++) free(values[i]);
+  forget(&q);
+}
+
+/* Where factors are rounded, too: h is rounded to the same values at a cut. */
+static void coarse_chunks_are_one_run(void **state) {
+  (void)state;
+  const struct cell shape = {21, 7, 5, 19, NULL, NULL, NULL, 0};
+  struct sl__launch tf32 = plain;
+  tf32.tf32 = true;
+  for (int half = 0; half < 2; half++) {
+    maker *of = half ? bf16_tensor : tensor;
+    const struct sl__launch *launch = half ? &plain : &tf32;
+    struct question q = ask(&shape, true, half);
+    assert_outcome(&q.l, run_chunks(&q, 4, of, launch), run(&q, of, launch), 0x1p-11);
+    forget(&q);
+  }
 }
 
 /* Numbers that PyTorch computed (tests/reference/recurrent.py). */
@@ -416,6 +459,7 @@ int main(void) {
                                      cmocka_unit_test(bf16_is_near_floats),
                                      cmocka_unit_test(tf32_is_near_floats),
                                      cmocka_unit_test(chunks_are_one_run),
+                                     cmocka_unit_test(coarse_chunks_are_one_run),
                                      cmocka_unit_test(misfits_are_refused)};
   return cmocka_run_group_tests_name(CELL_NAME, tests, open_operations, close_context);
 }

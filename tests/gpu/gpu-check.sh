@@ -79,12 +79,13 @@ for test in "${operations[@]/#/codelets/test_}" \
   verdict $status "$test on $device"
 done
 
-# Attention without tensor cores, as on GPUs before architecture 8.0.
-if [ -n "${SL_STANDIN:-}" ] && [ -x "$tests/codelets/test_attention" ]; then
+# Operations that use tensor cores without them, as on GPUs before architecture 8.0.
+for test in test_attention test_gru test_lstm; do
+  [ -n "${SL_STANDIN:-}" ] && [ -x "$tests/codelets/$test" ] || continue
   SL_STANDIN_ARCHITECTURE=750 SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP \
-    quietly "$tests/codelets/test_attention"
-  verdict $? "test_attention on $device of architecture 7.5"
-fi
+    quietly "$tests/codelets/$test"
+  verdict $? "$test on $device of architecture 7.5"
+done
 
 # With all devices, as a program opens them: batches go where StarPU sends them.
 if [ -x "$tests/parallel/test_predictor" ]; then

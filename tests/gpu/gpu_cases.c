@@ -164,7 +164,15 @@ static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {5, 6, 4, 5, 8, 1, 2, 0, 1, SL_ACTIVATION_RELU})                               \
   CASE(__VA_ARGS__, {2, 1, 28, 28, 20, 5, 1, 0, 1, SL_ACTIVATION_RELU})                            \
   CASE(__VA_ARGS__, {4, 16, 8, 8, 32, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
-  CASE(__VA_ARGS__, {33, 3, 6, 6, 2, 3, 1, 1, 1, SL_ACTIVATION_NONE})
+  CASE(__VA_ARGS__, {33, 3, 6, 6, 2, 3, 1, 1, 1, SL_ACTIVATION_NONE})                              \
+  CASE(__VA_ARGS__, {2, 2, 16, 16, 3, 1, 1, 1, 0, SL_ACTIVATION_RELU})                             \
+  CASE(__VA_ARGS__, {3, 5, 12, 12, 6, 3, 2, 1, 1, SL_ACTIVATION_GELU})                             \
+  CASE(__VA_ARGS__, {1, 17, 5, 8, 33, 2, 1, 0, 1, SL_ACTIVATION_RELU})                             \
+  CASE(__VA_ARGS__, {3, 20, 12, 12, 50, 5, 1, 0, 1, SL_ACTIVATION_RELU})                           \
+  CASE(__VA_ARGS__, {3, 16, 32, 33, 16, 3, 1, 1, 1, SL_ACTIVATION_RELU})                           \
+  CASE(__VA_ARGS__, {2, 16, 32, 32, 40, 3, 2, 1, 0, SL_ACTIVATION_NONE})                           \
+  CASE(__VA_ARGS__, {2, 64, 8, 9, 64, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
+  CASE(__VA_ARGS__, {2, 65, 4, 4, 3, 3, 1, 1, 1, SL_ACTIVATION_RELU})
 
 /* ---- groups: N, C, H, W, K, kernel, stride, pad, dilation, groups, bias, transposed ------------
  */
@@ -923,6 +931,10 @@ CELL(gru, backward_weight)
   CASE(__VA_ARGS__, {2, 9, 16, 8})                                                                 \
   CASE(__VA_ARGS__, {5, 3, 33, 31})                                                                \
   CASE(__VA_ARGS__, {70, 2, 10, 65})                                                               \
+  CASE(__VA_ARGS__, {17, 6, 8, 40})                                                                \
+  CASE(__VA_ARGS__, {250, 2, 4, 65})                                                               \
+  CASE(__VA_ARGS__, {470, 2, 3, 66})                                                               \
+  CASE(__VA_ARGS__, {920, 2, 3, 65})                                                               \
   CASE(__VA_ARGS__, {3, 4, 5, 7, SL__TIME_REVERSE})                                                \
   CASE(__VA_ARGS__, {3, 4, 5, 7, SL__TIME_BOTH})                                                   \
   CASE(__VA_ARGS__, {2, 5, 16, 33, SL__TIME_BOTH | SL__TIME_LAST})                                 \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What ptxas says of every kernel of this build, for each architecture: none spills registers, has
 # more than 48 KiB of static shared memory, or so many registers that a block of 1024 threads would
-# need more than the 65,536 of a multiprocessor; those named ..._tiles have blocks of at most 128
+# need more than the 65,536 of a multiprocessor; those named ..._tiles have blocks of at most 256
 # threads, which may have all. Needs nvcc, not a GPU.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
