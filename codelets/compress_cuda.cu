@@ -16,6 +16,16 @@ __host__ __device__ inline fp16 narrow<fp16>(float x) {
   return fp16{sl__fp16_code(x)};
 }
 
+/* Ranks on CPUs send the same code for a NaN, which a GPU's own instruction does not give. */
+struct sent_bf16 {
+  uint16_t code;
+};
+__host__ __device__ inline float value(sent_bf16 x) { return sl__bf16_value(x.code); }
+template <>
+__host__ __device__ inline sent_bf16 narrow<sent_bf16>(float x) {
+  return sent_bf16{sl__bf16_code(x)};
+}
+
 }  // namespace sl
 
 namespace {
@@ -217,7 +227,7 @@ SL__CUDA(compress_half) {
   if (a->method == SL__COMPRESS_FP16)
     compress_half<sl::fp16>(cuda, a->count, g, packed);
   else
-    compress_half<sl::bf16>(cuda, a->count, g, packed);
+    compress_half<sl::sent_bf16>(cuda, a->count, g, packed);
 }
 
 SL__CUDA(decompress) {
@@ -233,6 +243,6 @@ SL__CUDA(decompress) {
     case SL__COMPRESS_FP16:
       unpack(cuda, a->count, add, same(), y, sl::in<sl::fp16>(buffers, 0));
       break;
-    default: unpack(cuda, a->count, add, same(), y, sl::in<sl::bf16>(buffers, 0)); break;
+    default: unpack(cuda, a->count, add, same(), y, sl::in<sl::sent_bf16>(buffers, 0)); break;
   }
 }

@@ -57,48 +57,51 @@ struct position {
   }
 };
 
-/* Values d to d + 8 of a row; zeros beyond the head's. */
+/* Values d to d + 8 of a row; zeros beyond the head's, and all of them if the row is not valid. */
 template <class S, class V>
-__device__ void take_eight(const V *row, int d, int dims, bool aligned, typename S::stored *to) {
-  float v[8];
-  if constexpr (S::core::template KEEPS<V>)
-    if (aligned && d + 8 <= dims) {
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(8 * sizeof(V) / 16); i++)
-        copy_16(reinterpret_cast<uint4 *>(to) + i, reinterpret_cast<const uint4 *>(row + d) + i);
-      return;
-    }
-  if (aligned && d + 8 <= dims) {
+__device__ void take_eight(const V *row, bool valid, int d, int dims, bool aligned,
+                           typename S::stored *to) {
+  float v[8] = {};
+  if (valid && aligned && d + 8 <= dims) {
     const auto eight = *reinterpret_cast<const pack<V, 8> *>(row + d);
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] = value(eight.v[i]);
-  } else
+  } else if (valid) {
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] = d + i < dims ? value(row[d + i]) : 0;
+  }
   S::core::store(v, to);
 }
 
-template <class S>
-__device__ void clear_eight(typename S::stored *to) {
+/* The same where a tile keeps the row's bits, from aligned ones. */
+template <class S, class V>
+__device__ void copy_eight(const V *row, bool valid, int d, int dims, typename S::stored *to) {
+  constexpr int COPIES = static_cast<int>(8 * sizeof(V) / 16);
+  bool all = valid && d < dims;
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(8 * sizeof *to / 16); i++)
-    reinterpret_cast<uint4 *>(to)[i] = {0, 0, 0, 0};
+  for (int i = 0; i < COPIES; i++)
+    copy_16(reinterpret_cast<uint4 *>(to) + i, reinterpret_cast<const uint4 *>(row + d) + i, all);
 }
 
-/* Fills a tile of ROWS rows; row_of(r): row r's values, NULL: zeros. */
-template <class S, int ROWS, class F>
-__device__ void take_tile(const job &w, bool aligned, typename S::stored *to, F row_of) {
-  constexpr int EIGHTS = S::DIMS / 8;
+/* Fills a tile of ROWS rows; row_of(r): row r's values, which count if is_valid(r); they can be
+ * read in any case. */
+template <class S, int ROWS, class V, class F, class G>
+__device__ void take_tile(const job &w, const rows<V> &from, typename S::stored *to, F row_of,
+                          G is_valid) {
+  constexpr int EIGHTS = S::DIMS / 8, AT_ONCE = S::THREADS / EIGHTS;
+  static_assert(ROWS % AT_ONCE == 0);
+  int r = static_cast<int>(threadIdx.x) / EIGHTS, d = static_cast<int>(threadIdx.x) % EIGHTS * 8;
+  to += r * S::PITCH + d;
+  if constexpr (S::core::template KEEPS<V>)
+    if (from.aligned) {
 #pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < ROWS * EIGHTS; i += S::THREADS) {
-    int r = i / EIGHTS, d = i % EIGHTS * 8;
-    const auto *row = row_of(r);
-    typename S::stored *place = to + r * S::PITCH + d;
-    if (row)
-      take_eight<S>(row, d, w.a.dims, aligned, place);
-    else
-      clear_eight<S>(place);
-  }
+      for (int i = 0; i < ROWS; i += AT_ONCE)
+        copy_eight<S>(row_of(r + i), is_valid(r + i), d, w.a.dims, to + i * S::PITCH);
+      return;
+    }
+#pragma unroll
+  for (int i = 0; i < ROWS; i += AT_ONCE)
+    take_eight<S>(row_of(r + i), is_valid(r + i), d, w.a.dims, from.aligned, to + i * S::PITCH);
 }
 
 /* A tile of a head's time steps first to first + ROWS, with zeros from step `end` on. */
@@ -107,8 +110,9 @@ __device__ void take_steps(const job &w, const rows<V> &from, const position &at
                            int64_t first, int64_t end, typename S::stored *to) {
   const V *start = from.of(w, at.n, first, head);
   int left = static_cast<int>(end - first < ROWS ? end - first : ROWS);
-  take_tile<S, ROWS>(w, from.aligned, to,
-                     [&](int r) { return r < left ? start + r * from.step : nullptr; });
+  take_tile<S, ROWS>(
+      w, from, to, [&](int r) { return start + (r < left ? r : 0) * from.step; },
+      [&](int r) { return r < left; });
 }
 
 /* Calls take(i, stage) for tiles 0 to count - 1, after load(i, stage) has filled the stage; begin()
@@ -311,6 +315,7 @@ __global__ void __launch_bounds__(S::THREADS, S::AT_ONCE)
   each_tile<S>(
       static_cast<int>((w.a.o.position + end + S::COLUMNS - 1) / S::COLUMNS),
       [&](int i, int stage) {
+#pragma unroll
         for (int which = 0; which < 2; which++)
           take_steps<S, S::COLUMNS>(w, f.kv[which], at, kv, i * S::COLUMNS, keys_of(w),
                                     S::others(tile, stage, which));
@@ -390,6 +395,7 @@ __global__ void __launch_bounds__(S::THREADS)
   each_tile<S>(
       static_cast<int>((w.a.o.position + end + S::COLUMNS - 1) / S::COLUMNS),
       [&](int i, int stage) {
+#pragma unroll
         for (int which = 0; which < 2; which++)
           take_steps<S, S::COLUMNS>(w, f.kv[which], at, kv, i * S::COLUMNS, keys_of(w),
                                     S::others(tile, stage, which));
@@ -508,11 +514,13 @@ template <class S, class T>
 __device__ void take_queries(const job &w, const rows<T> &source, const position &at, int first,
                              int from, typename S::stored *to) {
   int group = static_cast<int>(group_of(w));
-  take_tile<S, S::COLUMNS>(w, source.aligned, to, [&](int r) -> const T * {
-    int m = first + r;
-    if (m < from) return nullptr;
-    return source.of(w, at.n, m / group, at.head * group + m % group);
-  });
+  const T *start = source.of(w, at.n, 0, at.head * group);
+  auto row_of = [&](int r) {
+    int m = first + r < from ? from : first + r;
+    return group == 1 ? start + m * source.step
+                      : start + m / group * source.step + m % group * w.a.dims;
+  };
+  take_tile<S, S::COLUMNS>(w, source, to, row_of, [&](int r) { return first + r >= from; });
 }
 
 template <class S, class T, class Key>
@@ -531,12 +539,14 @@ __global__ void __launch_bounds__(S::THREADS, S::AT_ONCE)
   fragment_c dk[S::PARTS], dv[S::PARTS];
   load_gradient<S>(w, at, dstate, 0, dk);
   load_gradient<S>(w, at, dstate, 1, dv);
+#pragma unroll
   for (int which = 0; which < 2; which++)
     take_steps<S, S::ROWS>(w, f.kv[which], at, at.head, at.first, keys_of(w),
                            tile + which * S::ROWS * S::PITCH);
   each_tile<S>((count - from + S::COLUMNS - 1) / S::COLUMNS,
                [&](int i, int stage) {
                  int first = count - (i + 1) * S::COLUMNS;
+#pragma unroll
                  for (int which = 0; which < 2; which++)
                    take_queries<S, T>(w, which ? f.dy : f.q, at, first, from,
                                       S::others(tile, stage, which));

@@ -107,7 +107,12 @@ inline void load_turned_matrices(const void *base, int offset, uint32_t (&r)[4])
     r[i] = two[0] | static_cast<uint32_t>(two[1]) << 16;
   }
 }
-inline void copy_16(void *to, const void *from) { memcpy(to, from, 16); }
+inline void copy_16(void *to, const void *from, bool valid) {
+  if (valid)
+    memcpy(to, from, 16);
+  else
+    memset(to, 0, 16);
+}
 inline void copy_4(void *to, const void *from) { memcpy(to, from, 4); }
 inline void await_copies() {}
 inline float power_of_two(float x) { return exp2f(x); }
@@ -180,10 +185,12 @@ __device__ inline void load_turned_matrices(const void *base, int offset, uint32
 #endif
 }
 
-/* Copies from global to shared memory go on beside the thread's work until await_copies. */
-__device__ inline void copy_16(void *to, const void *from) {
+/* Copies from global to shared memory go on beside the thread's work until await_copies. Not valid:
+ * zeros, and nothing is read. */
+__device__ inline void copy_16(void *to, const void *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(valid ? 16 : 0)
                : "memory");
 #endif
 }
