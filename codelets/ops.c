@@ -28,6 +28,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
     if (!sl__bf16_mask(cl_arg) || !sl__##name##_bf16(buffers, cl_arg))                             \
       sl__run_with_bf16_adapter(sl__##name##_cpu, modes, NULL, buffers, cl_arg);                   \
   }
+#define SL__WRAP_ROWS_MANY SL__WRAP_ROWS
 #define SL__WRAP_CPU SL__BF16_ADAPTED
 #define SL__WRAP_BOTH SL__BF16_ADAPTED
 #define SL__WRAP_MANY SL__BF16_ADAPTED
@@ -35,6 +36,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__WRAP_ADDRESS(name, modes)
 #define SL__CALLED_NATIVE(name) sl__##name##_bf16_cpu
 #define SL__CALLED_ROWS(name) sl__##name##_bf16_cpu
+#define SL__CALLED_ROWS_MANY(name) sl__##name##_bf16_cpu
 #define SL__CALLED_CPU(name) sl__##name##_bf16_cpu
 #define SL__CALLED_BOTH(name) sl__##name##_bf16_cpu
 #define SL__CALLED_MANY(name) sl__##name##_bf16_cpu
@@ -50,7 +52,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #undef SL__OP
 
 /* The CUDA half of a row: none for CPU and PLAIN; in a build with CUDA the kernel for BOTH, ROWS,
- * NATIVE and MANY and the CPU's function for ADDRESS. MANY's takes several calls, too. */
+ * NATIVE, MANY and ROWS_MANY and the CPU's function for ADDRESS. MANY's takes several calls, too.
+ */
 #define SL__CUDA_CPU(name)
 #define SL__CUDA_PLAIN(name)
 #ifdef SL_HAVE_CUDA
@@ -58,8 +61,10 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__CUDA_MANY(name) SL__CUDA_BOTH(name)
 #define SL__CUDA_NATIVE(name) SL__CUDA_BOTH(name)
 #define SL__CUDA_ROWS(name) SL__CUDA_BOTH(name)
+#define SL__CUDA_ROWS_MANY(name) SL__CUDA_BOTH(name)
 #define SL__CUDA_ADDRESS(name) .cuda_funcs = {sl__##name##_cpu}, .cuda_flags = {STARPU_CUDA_ASYNC},
 #define SL__TOGETHER_MANY(name) sl__##name##_cuda_many
+#define SL__TOGETHER_ROWS_MANY(name) sl__##name##_cuda_many
 #define SL__PROTO_CPU(name)
 #define SL__PROTO_PLAIN(name)
 #define SL__PROTO_ADDRESS(name)
@@ -69,6 +74,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__PROTO_MANY(name)                                                                       \
   SL__PROTO_BOTH(name)                                                                             \
   void sl__##name##_cuda_many(int count, void **const buffers[], void *const cl_args[]);
+#define SL__PROTO_ROWS_MANY(name) SL__PROTO_MANY(name)
 #define SL__OP(name, modes, where) SL__PROTO_##where(name)
 #include "codelets/ops.def"
 #undef SL__OP
@@ -77,8 +83,10 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__CUDA_MANY(name)
 #define SL__CUDA_NATIVE(name)
 #define SL__CUDA_ROWS(name)
+#define SL__CUDA_ROWS_MANY(name)
 #define SL__CUDA_ADDRESS(name)
 #define SL__TOGETHER_MANY(name) NULL
+#define SL__TOGETHER_ROWS_MANY(name) NULL
 #endif
 #define SL__TOGETHER_CPU(name) NULL
 #define SL__TOGETHER_BOTH(name) NULL

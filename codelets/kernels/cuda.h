@@ -158,6 +158,21 @@ __device__ inline int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
+/* Of the parts of a launch, in the sequence of their first blocks (member `block`): the index of the
+ * one that this block belongs to. */
+template <class P>
+__device__ inline int part_of_block(const P *part, int count) {
+  int first = 0, end = count;
+  while (end - first > 1) {
+    int middle = (first + end) / 2;
+    if (part[middle].block <= blockIdx.x)
+      first = middle;
+    else
+      end = middle;
+  }
+  return first;
+}
+
 /* ---- elementwise: y[i] = f(i, x0[i], x1[i], ...), 16 bytes at a time where they are aligned ----
  */
 

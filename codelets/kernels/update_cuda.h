@@ -81,23 +81,10 @@ __device__ inline void step_pack(const F &f, float factor, int64_t p, const step
     reinterpret_cast<pack<float, N> *>(s.address[t.address + m])[p] = x[m];
 }
 
-/* The last step that begins at this block or before. */
-__device__ inline int step_of_block(const step_table &s) {
-  int first = 0, end = s.count;
-  while (end - first > 1) {
-    int middle = (first + end) / 2;
-    if (s.step[middle].block <= blockIdx.x)
-      first = middle;
-    else
-      end = middle;
-  }
-  return first;
-}
-
 /* One thread a pack; the thread after the last pack takes the remaining values. */
 template <int M, class F>
 __global__ void step_tensors(F f, step_table s) {
-  const tensor_step t = s.step[step_of_block(s)];
+  const tensor_step t = s.step[part_of_block(s.step, s.count)];
   int64_t p = static_cast<int64_t>(blockIdx.x - t.block) * blockDim.x + threadIdx.x;
   int64_t packs = t.is_packed ? t.n / 4 : 0;
   float factor = f.factor();

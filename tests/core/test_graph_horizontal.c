@@ -204,6 +204,24 @@ static void dependent_updates_keep_their_order(void **state) {
   compare(&sl__op_sgd, 10, true, NULL, update_by_param, 2);
 }
 
+/* 64 copies are a launch; those that add are launches of their own. */
+enum { COPIES = 65, ADDING = 5 };
+
+static enum sl_status copy_all(const struct shards *s) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < s->count && status == SL_OK; i++) {
+    struct sl__launch launch = plain;
+    launch.accumulate = i >= COPIES;
+    status = sl__axpy(context, &launch, 0.5f + (float)i, s->gradient[i][0], s->param[i]);
+  }
+  return status;
+}
+
+static void copies_are_some_launches(void **state) {
+  (void)state;
+  compare(&sl__op_sgd, COPIES + ADDING, false, NULL, copy_all, 3);
+}
+
 /* All calls on one device: another may give other bits. */
 static int open_device(void **state) {
   const char *device = getenv("SL_TEST_DEVICE");
@@ -221,6 +239,7 @@ int main(void) {
       cmocka_unit_test(many_gradients),
       cmocka_unit_test(rates_differ),
       cmocka_unit_test(dependent_updates_keep_their_order),
+      cmocka_unit_test(copies_are_some_launches),
   };
   return cmocka_run_group_tests(tests, open_device, close_context);
 }
