@@ -386,7 +386,8 @@ static enum sl_status activation_backward_inplace(struct trial *t, const int64_t
   CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})                                                   \
   CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})                                                     \
   CASE(__VA_ARGS__, {260, SL_ACTIVATION_GELU_TANH})                                                \
-  CASE(__VA_ARGS__, {261, SL_ACTIVATION_SILU})
+  CASE(__VA_ARGS__, {261, SL_ACTIVATION_SILU})                                                     \
+  CASE(__VA_ARGS__, {2163003, SL_ACTIVATION_GELU_TANH})
 
 /* ---- gated linear unit: rows, features ------------------------------------------------------ */
 
@@ -509,7 +510,9 @@ static enum sl_status batchnorm_take_running(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {4, 33, 15})                                                                   \
   CASE(__VA_ARGS__, {3, 2, 1031, 1})                                                               \
   CASE(__VA_ARGS__, {40, 8, 256, 1})                                                               \
-  CASE(__VA_ARGS__, {9, 3, 4099})
+  CASE(__VA_ARGS__, {9, 3, 4099})                                                                  \
+  CASE(__VA_ARGS__, {5, 3, 24, 1})                                                                 \
+  CASE(__VA_ARGS__, {3, 4, 8})
 
 /* ---- normalisation of samples: N, groups, channels of a group, plane, plain, rms --------------
  */
