@@ -2,9 +2,10 @@
  * value. cuDNN's functions do not fit: its backward function computes both gradients in one call,
  * ours are two tasks, and it does not promise an order of summation.
  *
- * The sums are in double precision, each block's part a tree, the parts again a tree: a fixed order
- * that depends on the shape only. Mean and variance come from one pass over values minus the
- * channel's first value, so that a large mean costs no digits.
+ * The sums are in double precision (backward, those of 16 bytes in single), each block's part a
+ * tree, the parts again a tree: a fixed order that depends on the shape only. Mean and variance
+ * come from one pass over values minus the channel's first value, so that a large mean costs no
+ * digits.
  *
  * Forward, x is read twice and y written once. Backward, the sums read x and dy, which serves both
  * gradients; then dx reads x and dy and is written. The relu behind a normalisation adds no pass:
@@ -32,10 +33,14 @@ struct values {
     double centre;
     __device__ channel(const values &, const T *x, int64_t c, int64_t plane)
         : centre(static_cast<double>(sl::value(x[c * plane]))) {}
-    __device__ void add(sums &sum, T x, T) const {
-      double d = static_cast<double>(sl::value(x)) - centre;
-      sum.a += d;
-      sum.b += d * d;
+    template <int N>
+    __device__ void add(sums &sum, const sl::pack<T, N> &x, const sl::pack<T, N> &) const {
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        double d = static_cast<double>(sl::value(x.v[k])) - centre;
+        sum.a += d;
+        sum.b += d * d;
+      }
     }
   };
 };
@@ -59,21 +64,41 @@ struct slopes {
     bool has_relu;
     __device__ channel(const slopes &s, const T *, int64_t c, int64_t)
         : l(s.param, s.saved, s.channels, c), has_relu(s.has_relu) {}
-    __device__ void add(sums &sum, T x, T dy) const {
-      float v = sl::value(x), g = sl::value(dy);
-      if (has_relu) g = sl__norm_before_relu(v, g, l.mean, l.scale, l.shift);
-      sum.a += g;
-      sum.b += static_cast<double>(g) * (static_cast<double>(v) - l.mean);
+    /* A pack's sums are floats: a double for each value takes longer than its memory. */
+    template <int N>
+    __device__ void add(sums &sum, const sl::pack<T, N> &x, const sl::pack<T, N> &dy) const {
+      float a = 0, b = 0;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        float v = sl::value(x.v[k]), g = sl::value(dy.v[k]);
+        if (has_relu) g = sl__norm_before_relu(v, g, l.mean, l.scale, l.shift);
+        a += g;
+        b += g * (v - l.mean);
+      }
+      sum.a += static_cast<double>(a);
+      sum.b += static_cast<double>(b);
     }
   };
 };
 
+/* A pack of values, LOADED of them at a time. */
+template <int N, int LOADED, class T>
+__device__ sl::pack<T, N> load(const T *x, int64_t pack) {
+  sl::pack<T, N> all;
+#pragma unroll
+  for (int k = 0; k < N; k += LOADED) {
+    auto some = *reinterpret_cast<const sl::pack<T, LOADED> *>(x + pack * N + k);
+#pragma unroll
+    for (int j = 0; j < LOADED; j++) all.v[k + j] = some.v[j];
+  }
+  return all;
+}
+
 /* Block (c, part) goes over channel c's packs, row by row. If there is one part, f(c, sums) follows
- * at once. */
-template <int N, class W, class T, class F>
+ * at once. LOADED, which depends on the alignment, changes nothing in the sums. */
+template <int N, int LOADED, class W, class T, class F>
 __global__ void sum_planes(W what, F f, sl::divider packs, int64_t count, int64_t channels,
                            const T *x, const T *dy, sums *part) {
-  using pack = sl::pack<T, N>;
   int64_t c = blockIdx.x, step = static_cast<int64_t>(gridDim.y) * blockDim.x;
   typename W::template channel<T> channel(what, x, c, packs.by * N);
   sums sum = {0, 0};
@@ -81,10 +106,9 @@ __global__ void sum_planes(W what, F f, sl::divider packs, int64_t count, int64_
   for (int64_t j = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; j < count;
        j += step) {
     int64_t n = packs(j), at = (n * channels + c) * packs.by + (j - n * packs.by);
-    pack vx = reinterpret_cast<const pack *>(x)[at], vdy = vx;
-    if (dy) vdy = reinterpret_cast<const pack *>(dy)[at];
-#pragma unroll
-    for (int k = 0; k < N; k++) channel.add(sum, vx.v[k], vdy.v[k]);
+    sl::pack<T, N> vx = load<N, LOADED>(x, at), vdy = vx;
+    if (dy) vdy = load<N, LOADED>(dy, at);
+    channel.add(sum, vx, vdy);
   }
   sum.a = sl::block_sum(sum.a);
   sum.b = sl::block_sum(sum.b);
@@ -112,7 +136,7 @@ __global__ void sum_columns(W what, int64_t rows, int64_t columns, int32_t plane
 #pragma unroll 4
     for (int64_t n = static_cast<int64_t>(blockIdx.y) * WARPS + warp; n < rows; n += step) {
       int64_t at = n * columns + column;
-      channel.add(sum, x[at], dy ? dy[at] : x[at]);
+      channel.add(sum, sl::pack<T, 1>{{x[at]}}, sl::pack<T, 1>{{dy ? dy[at] : x[at]}});
     }
   }
   a[warp][lane] = sum.a;
@@ -164,14 +188,14 @@ unsigned parts_of(int64_t blocks, int64_t values_a_thread, int64_t least) {
   return parts < 1 ? 1 : static_cast<unsigned>(parts);
 }
 
-template <int N, class W, class T, class F>
+template <int N, int LOADED, class W, class T, class F>
 void sum_by_planes(struct sl__cuda *cuda, const sl__norm_args *a, W what, const T *x, const T *dy,
                    F f) {
   sums *part = static_cast<sums *>(cuda->workspace);
   int64_t count = int64_t{a->rows} * (a->plane / N);
   unsigned parts = parts_of(a->channels, count / sl::THREADS, 8);
   dim3 grid(static_cast<unsigned>(a->channels), parts);
-  SL__LAUNCH((sum_planes<N, W, T, F>), grid, sl::THREADS, 0, cuda->stream, what, f,
+  SL__LAUNCH((sum_planes<N, LOADED, W, T, F>), grid, sl::THREADS, 0, cuda->stream, what, f,
              sl::divider(a->plane / N), count, a->channels, x, dy, part);
   if (parts == 1) return;
   SL__LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
@@ -197,10 +221,12 @@ void sum(struct sl__cuda *cuda, const sl__norm_args *a, W what, const T *x, cons
   constexpr int N = 16 / sizeof(T);
   if (a->plane < 16 && int64_t{a->channels} * a->plane <= MOST_CHANNELS)
     sum_by_columns(cuda, a, what, x, dy, f);
-  else if (a->plane % N == 0 && sl::is_aligned(x) && sl::is_aligned(dy))
-    sum_by_planes<N>(cuda, a, what, x, dy, f);
+  else if (a->plane % N)
+    sum_by_planes<1, 1>(cuda, a, what, x, dy, f);
+  else if (sl::is_aligned(x) && sl::is_aligned(dy))
+    sum_by_planes<N, N>(cuda, a, what, x, dy, f);
   else
-    sum_by_planes<1>(cuda, a, what, x, dy, f);
+    sum_by_planes<N, 1>(cuda, a, what, x, dy, f);
 }
 
 /* ---- a channel's results ---- */
@@ -293,21 +319,25 @@ struct by_channel {
   }
 };
 
-struct value_of {
-  by_channel<float4> at;
+struct value_in {
+  float4 c;
   bool has_relu;
-  __device__ float operator()(int64_t i, float x) const {
-    float4 c = at(i);
+  __device__ float operator()(int64_t, float x) const {
     float v = sl__norm_value(x, c.x, c.y, c.z);
     return has_relu ? sl__activation_value(SL_ACTIVATION_RELU, v) : v;
   }
 };
 
-struct slope_of {
-  by_channel<coefficients_of_slope> at;
+struct value_of {
+  by_channel<float4> at;
   bool has_relu;
-  __device__ float operator()(int64_t i, float x, float dy) const {
-    coefficients_of_slope c = at(i);
+  __device__ value_in of(int64_t i) const { return {at(i), has_relu}; }
+};
+
+struct slope_in {
+  coefficients_of_slope c;
+  bool has_relu;
+  __device__ float operator()(int64_t, float x, float dy) const {
     if (has_relu) dy = sl__norm_before_relu(x, dy, c.relu.x, c.relu.y, c.relu.z);
     return sl__norm_slope(x, dy, c.relu.x, {c.slope.x, c.slope.y, c.slope.z});
   }
@@ -316,7 +346,39 @@ struct slope_of {
   }
 };
 
-int64_t count_of(const sl__norm_args *a) { return int64_t{a->rows} * a->channels * a->plane; }
+struct slope_of {
+  by_channel<coefficients_of_slope> at;
+  bool has_relu;
+  __device__ slope_in of(int64_t i) const { return {at(i), has_relu}; }
+};
+
+/* Finds the channel of each value. */
+template <class F>
+struct each_value {
+  F f;
+  template <class... X>
+  __device__ float operator()(int64_t i, X... x) const {
+    return f.of(i)(i, x...);
+  }
+};
+
+/* Finds it once for a pack, which no plane's end divides. */
+template <class F>
+struct each_pack {
+  F f;
+  __device__ auto of_pack(int64_t i) const { return f.of(i); }
+};
+
+constexpr int MOST_PACKED = 8; /* values of sl::map's packs; all divide it */
+
+template <class F, class Y, class... X>
+void map(struct sl__cuda *cuda, const sl__norm_args *a, F f, Y *y, const X *...x) {
+  int64_t count = int64_t{a->rows} * a->channels * a->plane;
+  if (a->plane % MOST_PACKED == 0)
+    sl::map(cuda, count, each_pack<F>{f}, y, x...);
+  else
+    sl::map(cuda, count, each_value<F>{f}, y, x...);
+}
 
 template <class T>
 void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
@@ -327,7 +389,7 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   statistics<T> f = {*a, x, sl::in<float>(buffers, 1), sl::out<float>(buffers, 3), channel};
   sum(cuda, a, values(), x, static_cast<const T *>(nullptr), f);
   value_of value = {by_channel<float4>(a, channel), a->has_relu != 0};
-  sl::map(cuda, count_of(a), value, sl::out<T>(buffers, 2), x);
+  map(cuda, a, value, sl::out<T>(buffers, 2), x);
 }
 
 template <class T>
@@ -338,7 +400,7 @@ void inference_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   SL__LAUNCH(use_running, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
              sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
   value_of value = {by_channel<float4>(a, channel), a->has_relu != 0};
-  sl::map(cuda, count_of(a), value, sl::out<T>(buffers, 3), sl::in<T>(buffers, 0));
+  map(cuda, a, value, sl::out<T>(buffers, 3), sl::in<T>(buffers, 0));
 }
 
 template <class T>
@@ -361,9 +423,9 @@ void backward_data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
              sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
   slope_of slope = {by_channel<coefficients_of_slope>(a, channel), a->has_relu != 0};
   if (sl__accumulate(cl_arg))
-    sl::map(cuda, count_of(a), slope, dx, x, dy, (const T *)dx);
+    map(cuda, a, slope, dx, x, dy, (const T *)dx);
   else
-    sl::map(cuda, count_of(a), slope, dx, x, dy);
+    map(cuda, a, slope, dx, x, dy);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
-/* Convolution on a GPU, as one group without dilation (convolve_cuda.h).
+/* Convolution on a GPU. Those of few channels in bf16 or TensorFloat-32 have kernels of our own
+ * (conv_tiles_cuda.h): cuDNN's read images whose channels come last, so it converts ours before and
+ * after. The others are as convolutions of one group without dilation (convolve_cuda.h).
  *
  * The weights' gradient is in floats. From bf16 cuDNN would compute it in bf16: sums over all
- * images, rounded to 8 bits. So x and dy are converted to floats, some images at a time, and
- * convolved with TensorFloat-32 allowed: it has more bits than bf16, so the products are exact. */
+ * images, rounded to 8 bits. So for cuDNN x and dy are converted to floats, some images at a time,
+ * and convolved with TensorFloat-32 allowed: it has more bits than bf16, so the products are
+ * exact. */
 #include "codelets/kernels/conv_tiles_cuda.h"
 #include "codelets/kernels/convolve_cuda.h"
 

@@ -43,8 +43,8 @@ SL__INLINE void sl__conv_inside(int32_t size, int32_t outputs, int32_t stride, i
   if (*end > outputs) *end = outputs;
 }
 
-/* Number of images whose x and dy a GPU converts from bf16 at a time (conv2d_cuda.cu): those that
- * fit into 32 MiB of scratch memory, at least one. */
+/* Number of images whose x and dy a GPU converts from bf16 for cuDNN at a time (conv2d_cuda.cu):
+ * those that fit into 32 MiB of scratch memory, at least one. */
 static inline int64_t sl__conv_bf16_adapted(const struct sl__conv_args *a) {
   int64_t image = sl__conv_x_size(a) + sl__conv_y_size(a), most = ((int64_t)8 << 20) / image;
   return most < 1 ? 1 : most < a->images ? most : a->images;

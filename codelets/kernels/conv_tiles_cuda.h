@@ -42,22 +42,30 @@ struct job {
   int32_t place, step_h, step_w, row_size;     /* of out's pixels in their plane */
   int64_t plane;                               /* elements of out's planes */
   bool add, relu;
+  int32_t filter_at;          /* words before this job's arranged filter */
   int32_t offsets[MOST_TAPS]; /* of each tap in shared memory: bytes */
   int32_t sources[MOST_TAPS]; /* the filter's tap */
 
   __host__ __device__ int staged_bytes() const { return staged_rows * staged_width * pitch; }
   __host__ __device__ int channel_tiles() const { return (out_channels + 15) / 16; }
+  __host__ __device__ int filter_words() const { return taps * steps * channel_tiles() * 128; }
   __host__ __device__ bool is_dense() const { return step_h == 1 && step_w == 1; }
   /* Where a strip's pixel is in shared memory, and in its plane of out. */
   __device__ int staged(int pixel) const {
     int row = pixel / out_width;
     return (row * stride_h * staged_width + (pixel - row * out_width) * stride_w) * pitch;
   }
-  __device__ int64_t placed(int pixel) const {
-    if (is_dense()) return pixel;
-    int row = pixel / out_width;
-    return place + int64_t{row} * step_h * row_size + (pixel - row * out_width) * step_w;
+  __device__ int placed(int row, int column) const {
+    return place + row * step_h * row_size + column * step_w;
   }
+};
+
+/* Convolutions of the same tensors: blockIdx.y says which. */
+template <int COUNT>
+struct jobs {
+  job each[COUNT];
+
+  __device__ const job &mine() const { return each[COUNT == 1 ? 0 : blockIdx.y]; }
 };
 
 template <class T>
@@ -220,24 +228,25 @@ constexpr int PARTS = PIXELS / 8;
 
 /* The filter in the sequence in which lanes need it: fragment A of each tap, step and tile of 16
  * channels of out. It is [out][in][taps], for the gradient of x [in][out][taps]. */
-template <class T>
-__global__ void arrange_filter(job w, int64_t filter_taps, bool back, const T *filter,
+template <class T, int JOBS>
+__global__ void arrange_filter(jobs<JOBS> all, int filter_taps, bool back, const T *filter,
                                uint32_t *to) {
   constexpr int DEPTH = core_of<T>::DEPTH, HALVES = DEPTH / 8;
-  int64_t i = thread_index(), tiles = w.channel_tiles();
-  if (i >= w.taps * w.steps * tiles * 128) return;
-  int part = static_cast<int>(i % 4), lane = static_cast<int>(i / 4 % 32);
-  int64_t tile = i / 128 % tiles, step = i / 128 / tiles % w.steps, tap = i / 128 / tiles / w.steps;
-  int64_t out = tile * 16 + lane / 4 + part % 2 * 8;
+  const job &w = all.mine();
+  int i = static_cast<int>(thread_index()), tiles = w.channel_tiles();
+  if (i >= w.filter_words()) return;
+  int part = i % 4, lane = i / 4 % 32, tile = i / 128 % tiles, step = i / 128 / tiles;
+  int tap = step / w.steps, out = tile * 16 + lane / 4 + part % 2 * 8;
+  step -= tap * w.steps;
   uint32_t word = 0;
   for (int half = 0; half < HALVES; half++) {
-    int64_t in = step * DEPTH + (lane % 4 + part / 2 * 4) * HALVES + half;
+    int in = step * DEPTH + (lane % 4 + part / 2 * 4) * HALVES + half;
     if (out >= w.out_channels || in >= w.channels) continue;
-    int64_t row = back ? in * w.out_channels + out : out * w.channels + in;
+    int row = back ? in * w.out_channels + out : out * w.channels + in;
     T v = filter[row * filter_taps + w.sources[tap]];
     word |= (HALVES == 2 ? bits_of(v) : rounded_to_tf32(value(v))) << 16 * half;
   }
-  to[i] = word;
+  to[w.filter_at + i] = word;
 }
 
 /* c: 16 channels of PIXELS pixels, the pixels of lane i of each pair of fragments at at[]. */
@@ -246,12 +255,13 @@ __device__ void add_taps(const job &w, const uint4 *memory, const int (&at)[PART
                          const uint4 *filter, fragment_c (&c)[PARTS]) {
   constexpr int HALVES = core_of<T>::DEPTH / 8;
   int tiles = w.channel_tiles() * 32;
-  uint4 next = *filter;
+  uint4 next = filter[0], later = filter[tiles]; /* behind the last ones there is memory, too */
   for (int tap = 0; tap < w.taps; tap++) {
     int offset = w.offsets[tap];
     for (int step = 0; step < w.steps; step++, offset += 32, filter += tiles) {
       const fragment_a a = {{next.x, next.y, next.z, next.w}};
-      next = filter[tiles]; /* behind the last ones there is memory, too */
+      next = later;
+      later = filter[2 * tiles];
 #pragma unroll
       for (int i = 0; i < PARTS / 2; i++) {
         uint32_t r[4] = {};
@@ -272,36 +282,42 @@ struct results {
   int end, base;      /* the strip's pixels end; pixels of the image before the strip */
   float bias[2];
 
-  __device__ int64_t at(int half, int pixel) const {
-    return (channel + 8 * half) * w.plane + w.placed(base + pixel);
+  __device__ bool has(int half, int pixel) const {
+    return channel + 8 * half < w.out_channels && pixel < end;
   }
-  __device__ float finished(float sum, int half, int pixel) const {
+  __device__ T *at(int half, int place) const {
+    return out + (channel + 8 * half) * w.plane + place;
+  }
+  __device__ float finished(float sum, bool has, const T *before, int half) const {
     sum += bias[half];
-    if (w.add && pixel < end && channel + 8 * half < w.out_channels)
-      sum += value(out[at(half, pixel)]);
+    if (w.add && has) sum += value(*before);
     return w.relu ? sl__activation_value(SL_ACTIVATION_RELU, sum) : sum;
   }
-  /* `count` values from a pixel on, in words */
+  __device__ float finished(float sum, int half, int pixel) const {
+    return finished(sum, has(half, pixel), at(half, base + pixel), half);
+  }
+  /* The values of WORDS words, from a pixel on. */
   template <int WORDS>
   __device__ void write(int half, int pixel, const uint32_t (&v)[WORDS]) const {
-    constexpr int BYTES = WORDS * 4, COUNT = BYTES / static_cast<int>(sizeof(T));
-    if (channel + 8 * half >= w.out_channels || pixel >= end) return;
-    if (w.out_alignment >= BYTES && pixel + COUNT <= end) {
-      T *to = out + at(half, pixel);
-      if constexpr (WORDS == 4)
+    constexpr int COUNT = WORDS * 4 / static_cast<int>(sizeof(T)), PAIR = COUNT * 2 / WORDS;
+    if (!has(half, pixel)) return;
+    T *to = at(half, base + pixel);
+    if constexpr (WORDS == 4)
+      if (w.out_alignment == 16 && pixel + COUNT <= end) {
         *reinterpret_cast<uint4 *>(to) = {v[0], v[1], v[2], v[3]};
-      else
-        *reinterpret_cast<uint2 *>(to) = {v[0], v[1]};
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-      if (pixel + i < end) {
-        if constexpr (sizeof(T) == 2)
-          out[at(half, pixel + i)] = {static_cast<uint16_t>(v[i / 2] >> i % 2 * 16)};
-        else
-          out[at(half, pixel + i)] = sl__bits_float(v[i]);
+        return;
       }
+#pragma unroll
+    for (int i = 0; i < WORDS; i += 2, pixel += PAIR, to += PAIR)
+      if (w.out_alignment >= 8 && pixel + PAIR <= end)
+        *reinterpret_cast<uint2 *>(to) = {v[i], v[i + 1]};
+      else
+        for (int k = 0; k < PAIR && pixel + k < end; k++) {
+          if constexpr (sizeof(T) == 2)
+            to[k] = {static_cast<uint16_t>(v[i + k / 2] >> k % 2 * 16)};
+          else
+            to[k] = sl__bits_float(v[i + k]);
+        }
   }
 };
 
@@ -335,12 +351,38 @@ __device__ inline void leave(const results<float> &to, const fragment_c (&c)[PAR
     }
 }
 
-/* A block a strip; its warps share the tiles of 16 channels, then the strip's pixels. */
+/* Pixels that are apart in their plane, one by one. */
 template <class T>
+__device__ void leave_apart(const results<T> &to, const fragment_c (&c)[PARTS]) {
+#pragma unroll
+  for (int i = 0; i < PARTS; i++) {
+    int pixel = to.first + i * 8 + 2 * lane_column(), row = (to.base + pixel) / to.w.out_width;
+    int column = to.base + pixel - row * to.w.out_width;
+#pragma unroll
+    for (int e = 0; e < 2; e++, pixel++) {
+      int place = to.w.placed(row, column);
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        if (to.has(half, pixel)) {
+          T *at = to.at(half, place);
+          *at = narrow<T>(to.finished(c[i].v[2 * half + e], true, at, half));
+        }
+      if (++column == to.w.out_width) {
+        column = 0;
+        row++;
+      }
+    }
+  }
+}
+
+/* A block a strip; its warps share the tiles of 16 channels, then the strip's pixels. */
+template <class T, int JOBS>
 __global__ void __launch_bounds__(128, 5)
-    convolve_tiles(job w, const T *in, const uint4 *filter, const T *bias, T *out) {
+    convolve_tiles(jobs<JOBS> all, const T *in, const uint4 *filter, const T *bias, T *out) {
   SL__SHARED(uint4, memory);
+  const job &w = all.mine();
   int64_t image = blockIdx.x / w.strips;
+  if (image >= w.images) return;
   int strip = static_cast<int>(blockIdx.x) % w.strips, lane = lane_of();
   int tiles = w.channel_tiles(), tile = warp_of() % tiles, part = warp_of() / tiles;
   int parts = static_cast<int>(blockDim.x) / 32 / tiles;
@@ -363,8 +405,11 @@ __global__ void __launch_bounds__(128, 5)
       int pixel = to.first + i * 16 + lane / 16 * 8 + lane % 8;
       at[i] = (pixel < to.end ? w.staged(pixel) : 0) + lane / 8 % 2 * 16;
     }
-    add_taps<T>(w, memory, at, filter + tile * 32 + lane, c);
-    leave(to, c);
+    add_taps<T>(w, memory, at, filter + w.filter_at / 4 + tile * 32 + lane, c);
+    if constexpr (JOBS == 1)
+      leave(to, c);
+    else
+      leave_apart(to, c);
   }
 }
 
@@ -730,7 +775,8 @@ bool takes_forward(const sl__groupconv_args &a) {
 template <class T>
 bool takes_data(const sl__groupconv_args &a) {
   job w;
-  if (!suits(a)) return false;
+  int phases = a.stride_h * a.stride_w;
+  if (!suits(a) || (phases != 1 && phases != 4)) return false;
   for (int h = 0; h < a.stride_h; h++)
     for (int v = 0; v < a.stride_w; v++)
       if (!data_job<T>(a, h, v, &w)) return false;
@@ -742,43 +788,59 @@ bool takes_filter(const sl__groupconv_args &a) {
   return suits(a) && filter_job<T>(a, &w);
 }
 
-/* Needs at most 36 * 8 * 4 * 512 bytes of the workspace. */
-template <class T>
-void run(struct sl__cuda *cuda, job *w, int64_t filter_taps, bool back, const T *in,
+/* Needs less than 1 MiB of the workspace. */
+template <int JOBS, class T>
+void run(struct sl__cuda *cuda, jobs<JOBS> *all, int filter_taps, bool back, const T *in,
          const T *filter, const T *bias, T *out) {
   auto *arranged = static_cast<uint32_t *>(cuda->workspace);
-  int64_t words = int64_t{w->taps} * w->steps * w->channel_tiles() * 128;
-  set_alignments(w, in, (const T *)out);
-  if (words)
-    SL__LAUNCH((arrange_filter<T>), blocks(words), THREADS, 0, cuda->stream, *w, filter_taps, back,
-               filter, arranged);
-  SL__LAUNCH((convolve_tiles<T>), static_cast<unsigned>(int64_t{w->images} * w->strips),
-             static_cast<unsigned>(threads_of(*w)), static_cast<size_t>(w->staged_bytes()),
-             cuda->stream, *w, in, reinterpret_cast<const uint4 *>(arranged), bias, out);
+  int words = 0, most_words = 1, strips = 0, bytes = 0;
+  for (job &w : all->each) {
+    set_alignments(&w, in, (const T *)out);
+    w.filter_at = words;
+    words += w.filter_words();
+    most_words = std::max(most_words, w.filter_words());
+    strips = std::max(strips, w.strips);
+    bytes = std::max(bytes, w.staged_bytes());
+  }
+  const job &first = all->each[0];
+  int64_t strips_of_all = int64_t{first.images} * strips;
+  SL__LAUNCH((arrange_filter<T, JOBS>), dim3(blocks(most_words), JOBS), THREADS, 0, cuda->stream,
+             *all, filter_taps, back, filter, arranged);
+  SL__LAUNCH((convolve_tiles<T, JOBS>), dim3(static_cast<unsigned>(strips_of_all), JOBS),
+             static_cast<unsigned>(threads_of(first)), static_cast<size_t>(bytes), cuda->stream,
+             *all, in, reinterpret_cast<const uint4 *>(arranged), bias, out);
 }
 
 /* y = act(x * weight + bias), act being none or relu; bias may be NULL. */
 template <class T>
 void convolve(struct sl__cuda *cuda, const sl__groupconv_args &a, const T *x, const T *weight,
               const T *bias, T *y) {
-  job w;
-  if (!forward_job<T>(a, &w)) return;
-  w.relu = a.activation == SL_ACTIVATION_RELU;
-  run(cuda, &w, w.taps, false, x, weight, bias, y);
+  jobs<1> all;
+  if (!forward_job<T>(a, &all.each[0])) return;
+  all.each[0].relu = a.activation == SL_ACTIVATION_RELU;
+  run(cuda, &all, all.each[0].taps, false, x, weight, bias, y);
+}
+
+template <int PHASES, class T>
+void run_back(struct sl__cuda *cuda, const sl__groupconv_args &a, const T *dy, const T *weight,
+              T *dx, bool add) {
+  jobs<PHASES> all;
+  const T *none = nullptr;
+  for (int i = 0; i < PHASES; i++) {
+    if (!data_job<T>(a, i / a.stride_w, i % a.stride_w, &all.each[i])) return;
+    all.each[i].add = add;
+  }
+  run(cuda, &all, a.kernel_h * a.kernel_w, true, dy, weight, none, dx);
 }
 
 /* dx (+)= */
 template <class T>
 void convolve_back(struct sl__cuda *cuda, const sl__groupconv_args &a, const T *dy, const T *weight,
                    T *dx, bool add) {
-  job w;
-  const T *none = nullptr;
-  for (int h = 0; h < a.stride_h; h++)
-    for (int v = 0; v < a.stride_w; v++) {
-      if (!data_job<T>(a, h, v, &w)) return;
-      w.add = add;
-      run(cuda, &w, int64_t{a.kernel_h} * a.kernel_w, true, dy, weight, none, dx);
-    }
+  if (a.stride_h * a.stride_w == 1)
+    run_back<1>(cuda, a, dy, weight, dx, add);
+  else
+    run_back<4>(cuda, a, dy, weight, dx, add);
 }
 
 /* Enough blocks for any GPU, but not so many that their sums are more than what they read; a matter

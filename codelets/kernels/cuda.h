@@ -181,25 +181,63 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
   T v[N];
 };
 
+/* f for the N values from i on: f itself, or what it has for a pack as a whole. */
+template <class F>
+__device__ inline auto for_pack(const F &f, [[maybe_unused]] int64_t i) {
+  if constexpr (requires { f.of_pack(i); })
+    return f.of_pack(i);
+  else
+    return f;
+}
+
 template <int N, class F, class Y, class... X>
 __device__ inline void map_pack(const F &f, int64_t i, pack<Y, N> *y, pack<X, N>... x) {
+  auto g = for_pack(f, i);
   pack<Y, N> result;
 #pragma unroll
-  for (int k = 0; k < N; k++) result.v[k] = narrow<Y>(f(i + k, value(x.v[k])...));
+  for (int k = 0; k < N; k++) result.v[k] = narrow<Y>(g(i + k, value(x.v[k])...));
   *y = result;
 }
 
-/* One thread a pack; the thread after the last pack takes the remaining values. */
+/* The packs p and q, if there is one below `packs`. Both are loaded before one is written: the
+ * compiler could not know that y is none of the other's x. */
+template <int N, class F, class Y, class... X>
+__device__ inline void map_two(const F &f, int64_t p, int64_t q, int64_t packs, pack<Y, N> *y,
+                               const pack<X, N> *...x) {
+  if (p >= packs) return;
+  bool has_second = q < packs;
+  auto with = [&](pack<X, N>... first) {
+    auto finish = [&](pack<X, N>... second) {
+      map_pack<N>(f, p * N, y + p, first...);
+      if (has_second) map_pack<N>(f, q * N, y + q, second...);
+    };
+    finish((has_second ? x[q] : pack<X, N>{})...);
+  };
+  with(x[p]...);
+}
+
+/* Are two packs a thread's, where there are many? Three x are enough to load at a time. */
+template <class... X>
+constexpr bool MAPS_TWO = sizeof...(X) <= 2;
+
+/* One thread a pack or two; the last thread also takes the values that are no pack. */
 template <int N, class F, class Y, class... X>
 __global__ void map_packs(F f, int64_t n, Y *y, const X *...x) {
-  int64_t packs = n / N, p = thread_index();
-  if (p < packs)
-    map_pack<N>(f, p * N, reinterpret_cast<pack<Y, N> *>(y) + p,
-                reinterpret_cast<const pack<X, N> *>(x)[p]...);
-  else if (p == packs)
+  int64_t packs = n / N, p = thread_index(), threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  map_two<N>(f, p, MAPS_TWO<X...> ? p + threads : packs, packs, reinterpret_cast<pack<Y, N> *>(y),
+             reinterpret_cast<const pack<X, N> *>(x)...);
+  if (N > 1 && p == threads - 1)
     for (int64_t i = packs * N; i < n; i++)
       map_pack<1>(f, i, reinterpret_cast<pack<Y, 1> *>(y) + i,
                   reinterpret_cast<const pack<X, 1> *>(x)[i]...);
+}
+
+/* Two packs a thread where all of a large GPU's threads have some. */
+template <class... X>
+unsigned map_blocks(int64_t packs) {
+  constexpr int64_t MANY = 132 * 2048;
+  int64_t threads = MAPS_TWO<X...> && packs >= 2 * MANY ? (packs + 1) / 2 : packs;
+  return threads ? blocks(threads) : 1;
 }
 
 inline bool is_aligned(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -210,10 +248,11 @@ template <class F, class Y, class... X>
 void map(struct sl__cuda *cuda, int64_t n, F f, Y *y, const X *...x) {
   constexpr int N = (sizeof(Y) == 2 && (... && (sizeof(X) == 2))) ? 8 : 4;
   if (is_aligned(y) && (... && is_aligned(x)))
-    SL__LAUNCH((map_packs<N, F, Y, X...>), blocks(n / N + 1), THREADS, 0, cuda->stream, f, n, y,
-               x...);
+    SL__LAUNCH((map_packs<N, F, Y, X...>), map_blocks<X...>(n / N), THREADS, 0, cuda->stream, f, n,
+               y, x...);
   else
-    SL__LAUNCH((map_packs<1, F, Y, X...>), blocks(n + 1), THREADS, 0, cuda->stream, f, n, y, x...);
+    SL__LAUNCH((map_packs<1, F, Y, X...>), map_blocks<X...>(n), THREADS, 0, cuda->stream, f, n, y,
+               x...);
 }
 
 /* ---- sums in a fixed order ---------------------------------------------------------------- */

@@ -107,14 +107,15 @@ struct conv {
   int64_t params, taps, places;
 };
 
-/* The kernel is one wider than high, unless it is 1 x 1; so is the stride where it is above 1. */
+/* The kernel is one wider than high, unless it is 1 x 1; so is the stride where it is above 1.
+ * Below 0: as wide as high. */
 static struct conv conv_of(const int64_t *d) {
-  int wide = d[5] > 1;
+  int wide = d[5] > 1, high = (int)(d[5] < 0 ? -d[5] : d[5]), step = (int)(d[6] < 0 ? -d[6] : d[6]);
   struct conv c = {.options = {.channels = (int)d[4],
-                               .kernel_h = (int)d[5],
-                               .kernel_w = (int)d[5] + wide,
-                               .stride_h = (int)d[6],
-                               .stride_w = (int)d[6] + (d[6] > 1),
+                               .kernel_h = high,
+                               .kernel_w = high + wide,
+                               .stride_h = step,
+                               .stride_w = step + (d[6] > 1),
                                .pad_h = (int)d[7],
                                .pad_w = (int)d[7],
                                .has_bias = d[8] != 0,
@@ -166,11 +167,12 @@ static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {4, 16, 8, 8, 32, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
   CASE(__VA_ARGS__, {33, 3, 6, 6, 2, 3, 1, 1, 1, SL_ACTIVATION_NONE})                              \
   CASE(__VA_ARGS__, {2, 2, 16, 16, 3, 1, 1, 1, 0, SL_ACTIVATION_RELU})                             \
-  CASE(__VA_ARGS__, {3, 5, 12, 12, 6, 3, 2, 1, 1, SL_ACTIVATION_GELU})                             \
+  CASE(__VA_ARGS__, {3, 5, 12, 12, 6, -3, -2, 1, 1, SL_ACTIVATION_GELU})                           \
+  CASE(__VA_ARGS__, {2, 9, 11, 13, 5, -1, -2, 0, 1, SL_ACTIVATION_RELU})                           \
   CASE(__VA_ARGS__, {1, 17, 5, 8, 33, 2, 1, 0, 1, SL_ACTIVATION_RELU})                             \
   CASE(__VA_ARGS__, {3, 20, 12, 12, 50, 5, 1, 0, 1, SL_ACTIVATION_RELU})                           \
   CASE(__VA_ARGS__, {3, 16, 32, 33, 16, 3, 1, 1, 1, SL_ACTIVATION_RELU})                           \
-  CASE(__VA_ARGS__, {2, 16, 32, 32, 40, 3, 2, 1, 0, SL_ACTIVATION_NONE})                           \
+  CASE(__VA_ARGS__, {2, 16, 32, 32, 40, -3, -2, 1, 0, SL_ACTIVATION_NONE})                         \
   CASE(__VA_ARGS__, {2, 64, 8, 9, 64, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
   CASE(__VA_ARGS__, {2, 65, 4, 4, 3, 3, 1, 1, 1, SL_ACTIVATION_RELU})
 
@@ -394,7 +396,8 @@ static enum sl_status activation_backward_inplace(struct trial *t, const int64_t
   CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})                                                   \
   CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})                                                     \
   CASE(__VA_ARGS__, {260, SL_ACTIVATION_GELU_TANH})                                                \
-  CASE(__VA_ARGS__, {261, SL_ACTIVATION_SILU})
+  CASE(__VA_ARGS__, {261, SL_ACTIVATION_SILU})                                                     \
+  CASE(__VA_ARGS__, {2163003, SL_ACTIVATION_GELU_TANH})
 
 /* ---- gated linear unit: rows, features ------------------------------------------------------ */
 
@@ -517,7 +520,9 @@ static enum sl_status batchnorm_take_running(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {4, 33, 15})                                                                   \
   CASE(__VA_ARGS__, {3, 2, 1031, 1})                                                               \
   CASE(__VA_ARGS__, {40, 8, 256, 1})                                                               \
-  CASE(__VA_ARGS__, {9, 3, 4099})
+  CASE(__VA_ARGS__, {9, 3, 4099})                                                                  \
+  CASE(__VA_ARGS__, {5, 3, 24, 1})                                                                 \
+  CASE(__VA_ARGS__, {3, 4, 8})
 
 /* ---- normalisation of samples: N, groups, channels of a group, plane, plain, rms --------------
  */
