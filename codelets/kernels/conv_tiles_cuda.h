@@ -183,7 +183,7 @@ __device__ inline void put(const job &w, const piece<float> &p, char *to) {
 /* `channels` channels of a strip go to shared memory; what is around the image is there already. */
 template <class T>
 __device__ void stage(const job &w, const T *image, int channels, int strip, char *to) {
-  constexpr int V = VALUES<T>, C = piece<T>::CHANNELS, AT_ONCE = C == 2 ? 3 : 5;
+  constexpr int V = VALUES<T>, C = piece<T>::CHANNELS, AT_ONCE = C == 2 ? 3 : 4;
   int row = strip * w.rows * w.stride_h - w.pad_h, threads = static_cast<int>(blockDim.x);
   int pieces = (channels + C - 1) / C * ((w.width + V - 1) / V) * w.staged_rows;
   for (int i = static_cast<int>(threadIdx.x); i < pieces; i += AT_ONCE * threads) {
@@ -256,8 +256,10 @@ __device__ void add_taps(const job &w, const uint4 *memory, const int (&at)[PART
   constexpr int HALVES = core_of<T>::DEPTH / 8;
   int tiles = w.channel_tiles() * 32;
   uint4 next = filter[0], later = filter[tiles]; /* behind the last ones there is memory, too */
+#pragma unroll 1
   for (int tap = 0; tap < w.taps; tap++) {
     int offset = w.offsets[tap];
+#pragma unroll 1 /* more would need registers that other blocks have a better use for */
     for (int step = 0; step < w.steps; step++, offset += 32, filter += tiles) {
       const fragment_a a = {{next.x, next.y, next.z, next.w}};
       next = later;
@@ -389,9 +391,6 @@ __global__ void __launch_bounds__(128, 5)
   results<T> to = {w, out + image * w.out_channels * w.plane, tile * 16 + lane_row(), 0, 0, 0, {}};
   to.end = min(w.rows, w.out_height - strip * w.rows) * w.out_width;
   to.base = strip * w.rows * w.out_width;
-  for (int half = 0; half < 2; half++)
-    if (bias && to.channel + 8 * half < w.out_channels)
-      to.bias[half] = value(bias[to.channel + 8 * half]);
   clear(memory, w.staged_bytes());
   __syncthreads();
   stage(w, in + image * w.channels * w.height * w.width, w.channels, strip,
@@ -406,6 +405,10 @@ __global__ void __launch_bounds__(128, 5)
       at[i] = (pixel < to.end ? w.staged(pixel) : 0) + lane / 8 % 2 * 16;
     }
     add_taps<T>(w, memory, at, filter + w.filter_at / 4 + tile * 32 + lane, c);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      if (bias && to.channel + 8 * half < w.out_channels)
+        to.bias[half] = value(bias[to.channel + 8 * half]);
     if constexpr (JOBS == 1)
       leave(to, c);
     else
