@@ -746,6 +746,12 @@ bool data_job(const sl__groupconv_args &a, int first_h, int first_w, job *w) {
   return true;
 }
 
+/* Blocks of a gradient of the filter that share the pixels, and how many blocks any GPU needs. */
+inline int64_t filter_jobs(const job &w) {
+  return int64_t{w.steps} * ((w.taps + GROUP_TAPS - 1) / GROUP_TAPS);
+}
+constexpr int WANTED_BLOCKS = 256;
+
 /* Floats lie 8 bytes further apart than a multiple of 16 of them: see add_pixels. */
 template <class T>
 bool filter_job(const sl__groupconv_args &a, job *w) {
@@ -754,9 +760,10 @@ bool filter_job(const sl__groupconv_args &a, job *w) {
   w->steps = (a.channels + 8 * fragments - 1) / (8 * fragments);
   w->pitch = sizeof(T) == 2 ? 48 : 72;
   if (!cut(w, a.kernel_h, a.kernel_w, 256)) return false;
-  int images = std::min(256 / (w->rows * w->out_width), SHARED / 2 / w->staged_bytes());
-  if (w->strips == 1) w->group = std::max(1, std::min(images, w->images));
   set_taps(w, a.kernel_h, a.kernel_w);
+  int images = std::min(256 / (w->rows * w->out_width), SHARED / 2 / w->staged_bytes());
+  int blocks_of_one = static_cast<int>(int64_t{w->images} * filter_jobs(*w) / WANTED_BLOCKS);
+  if (w->strips == 1) w->group = std::max(1, std::min({images, w->images, blocks_of_one}));
   return true;
 }
 
@@ -846,13 +853,16 @@ void convolve_back(struct sl__cuda *cuda, const sl__groupconv_args &a, const T *
     run_back<4>(cuda, a, dy, weight, dx, add);
 }
 
-/* Enough blocks for any GPU, but not so many that their sums are more than what they read; a matter
- * of the sizes only, so that all GPUs add in the same order. */
+/* Enough blocks for any GPU, but not so many that their sums are more than what they read, or than
+ * a part of the second-level cache; a matter of the sizes only, so that all GPUs add in the same
+ * order. */
+constexpr int64_t CACHED_SUMS = 3 << 20;
+
 inline int64_t parts_of(const job &w, int64_t units, int64_t jobs, int64_t sums, size_t element) {
   int64_t in = int64_t{w.channels} * w.height * w.width, out = w.out_channels * w.plane;
   int64_t read = w.images * (in + out) * static_cast<int64_t>(element) / 4;
   int64_t room = static_cast<int64_t>(SL__CUDA_WORKSPACE / sizeof(float));
-  int64_t parts = std::min({units, 384 / jobs, read / sums, room / sums});
+  int64_t parts = std::min({units, 384 / jobs, std::max(read, CACHED_SUMS) / sums, room / sums});
   parts = std::max<int64_t>(parts, 1);
   int64_t share = (units + parts - 1) / parts;
   return (units + share - 1) / share;
@@ -860,7 +870,7 @@ inline int64_t parts_of(const job &w, int64_t units, int64_t jobs, int64_t sums,
 
 template <int FRAGMENTS, class T>
 void filter_gradient(struct sl__cuda *cuda, const job &w, const T *x, const T *dy, float *grad) {
-  int64_t jobs = int64_t{w.steps} * ((w.taps + GROUP_TAPS - 1) / GROUP_TAPS);
+  int64_t jobs = filter_jobs(w);
   int64_t units = (w.images + w.group - 1) / w.group * int64_t{w.strips};
   int width = w.steps * FRAGMENTS * 8, tiles = w.channel_tiles(), threads = threads_of(w);
   int64_t sums = int64_t{w.taps} * tiles * 16 * width;
