@@ -75,8 +75,8 @@ T *output_of(const recurrent<Cell> &r, T *y, int64_t k) {
   return sl__has_output(r.a, k) ? y + sl__recurrent_output(r.a, r.direction, 0, k) : NULL;
 }
 
-/* ---- one element of a step: load() before the state's product is known, finish() after it -----
- */
+/* One element of a step. load(): what is known before the step in front of it ends; load_state():
+ * what is known then; finish(): the step, when the state's product is known, too. */
 
 template <class Cell>
 struct forward_element {
@@ -84,13 +84,16 @@ struct forward_element {
 
   template <class T>
   __device__ void load(int64_t hidden, const strides &by, int64_t n, int64_t j, const float *by_x,
-                       const T *bias, const float *state) {
+                       const T *bias) {
 #pragma unroll
     for (int g = 0; g < Cell::GATES; g++) {
       from_x[g] = by_x[n * by.by_x + g * hidden + j];
       b_ih[g] = value(bias[g * hidden + j]);
       b_hh[g] = value(bias[(Cell::GATES + g) * hidden + j]);
     }
+  }
+  __device__ void load_state(int64_t hidden, const strides &by, int64_t n, int64_t j,
+                             const float *state) {
 #pragma unroll
     for (int k = 0; k < Cell::STATES; k++) now[k] = state[n * by.state + k * hidden + j];
   }
@@ -120,14 +123,18 @@ struct backward_element {
 
   /* dy: NULL for a step without an output. */
   template <class T>
-  __device__ void load(int64_t hidden, const strides &by, int64_t n, int64_t j, bool has_h,
-                       const T *dy, const float *dstate, const T *saved) {
+  __device__ void load(int64_t hidden, const strides &by, int64_t n, int64_t j, const T *dy,
+                       const T *saved) {
 #pragma unroll
     for (int k = 0; k < Cell::SAVED; k++) row[k] = value(saved[n * by.saved + k * hidden + j]);
+    now[0] = dy ? value(dy[n * by.y + j]) : 0;
+  }
+  __device__ void load_state(int64_t hidden, const strides &by, int64_t n, int64_t j, bool has_h,
+                             const float *dstate) {
+    dstate += n * by.state + j;
+    if (has_h) now[0] += dstate[0];
 #pragma unroll
-    for (int k = 0; k < Cell::STATES; k++)
-      now[k] = k || has_h ? dstate[n * by.state + k * hidden + j] : 0;
-    if (dy) now[0] += value(dy[n * by.y + j]);
+    for (int k = 1; k < Cell::STATES; k++) now[k] = dstate[k * hidden];
   }
   /* dstate's h part becomes the gradient of the step before's h that passes through no matrix, if
    * there is one. */

@@ -67,7 +67,8 @@ __global__ void step_forward(unsigned parts, int64_t hidden, strides by, bool is
   forward_element<Cell> element;
 #pragma unroll
   for (int g = 0; g < Cell::GATES; g++) from_h[g] = by_h[(n * Cell::GATES + g) * hidden + j];
-  element.load(hidden, by, n, j, by_x, bias, state);
+  element.load(hidden, by, n, j, by_x, bias);
+  element.load_state(hidden, by, n, j, state);
   element.finish(hidden, by, n, j, is_last, from_h, state, y, saved);
 }
 
@@ -79,7 +80,8 @@ __global__ void step_backward(unsigned parts, int64_t hidden, strides by, const 
   int64_t n = step_row(parts), j = step_column(parts);
   if (j >= hidden) return;
   backward_element<Cell> element;
-  element.load(hidden, by, n, j, true, dy, dstate, saved);
+  element.load(hidden, by, n, j, dy, saved);
+  element.load_state(hidden, by, n, j, true, dstate);
   element.finish(hidden, by, n, j, 0, dstate, saved);
   if (!of_state) return;
 #pragma unroll
@@ -141,9 +143,9 @@ void forward_by_tiles(const recurrent<Cell> &r, const forward_run<T> &run, const
     int64_t t = sl__recurrent_step(r.a, r.direction, k);
     const float *by_x = input_products(r, run.whole, t, run.x, run.param, run.products);
     if (!by_x) return;
-    SL__LAUNCH((step_forward_tiles<S, Cell, T>), step_blocks<S>(w), S::THREADS, 0, r.cuda->stream,
-               w, by, k == r.steps - 1, m.weights, m.place(k), by_x, run.param + r.bias, run.state,
-               output_of(r, run.y, k), run.saved + t * r.width, m.place(k + 1));
+    launch_step<S>(r.cuda, w, k > 0 && run.whole, step_forward_tiles<S, Cell, T>, w, by,
+                   k == r.steps - 1, m.weights, m.place(k), by_x, run.param + r.bias, run.state,
+                   output_of(r, run.y, k), run.saved + t * r.width, m.place(k + 1));
   }
 }
 
@@ -209,9 +211,11 @@ void backward_by_tiles(const recurrent<Cell> &r, void *buffers[]) {
              r.cuda->stream, w, param + r.w_hh, m.weights, m.rows);
   for (int64_t k = r.steps - 1; k >= -1; k--) {
     T *now = k < 0 ? NULL : saved + sl__recurrent_step(r.a, r.direction, k) * r.width;
-    SL__LAUNCH((step_backward_tiles<S, Cell, T>), step_blocks<S>(w), S::THREADS, 0, r.cuda->stream,
-               w, by, m.weights, k == r.steps - 1 ? NULL : m.place(k + 1),
-               k < 0 ? NULL : output_of(r, dy, k), dstate, now, k < 0 ? NULL : m.place(k));
+    bool is_first = k == r.steps - 1;
+    const T *dy_now = k < 0 ? NULL : output_of(r, dy, k);
+    launch_step<S>(r.cuda, w, !is_first, step_backward_tiles<S, Cell, T>, w, by, m.weights,
+                   is_first ? NULL : m.place(k + 1), dy_now, dstate, now,
+                   k < 0 ? NULL : m.place(k));
   }
 }
 

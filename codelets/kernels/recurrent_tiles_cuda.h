@@ -190,14 +190,21 @@ __global__ void pack_backward(step_tiles w, const T *weight, uint4 *weights, uin
 
 __device__ inline fragment_a a_of(const uint4 &v) { return {{v.x, v.y, v.z, v.w}}; }
 
-/* The part of the block's sums that its i-th warp over the terms has; rows and weights begin at the
- * warp's first tile and at the block's group. */
+/* Factors of PAIRS pairs of terms, the first of which is `first`. */
 template <class S>
-__device__ void multiply_packed(const step_tiles &w, int i, const uint4 *rows, const uint4 *weights,
-                                fragment_c (&sum)[S::OWN_TILES][S::COLUMNS]) {
-#pragma unroll 1
-  for (int first = i; first < w.pairs; first += S::TERM_WARPS * S::PAIRS) {
-    uint4 a[S::PAIRS][2][S::OWN_TILES], b[S::PAIRS][S::COLUMNS];
+struct step_factors {
+  uint4 a[S::PAIRS][2][S::OWN_TILES], b[S::PAIRS][S::COLUMNS];
+
+  __device__ void load_weights(const step_tiles &w, int first, const uint4 *weights) {
+#pragma unroll
+    for (int p = 0; p < S::PAIRS; p++) {
+      int pair = first + p * S::TERM_WARPS;
+      if (pair >= w.pairs) break;
+#pragma unroll
+      for (int c = 0; c < S::COLUMNS; c++) b[p][c] = weights[(pair * S::COLUMNS + c) * 32];
+    }
+  }
+  __device__ void load_rows(const step_tiles &w, int first, const uint4 *rows) {
 #pragma unroll
     for (int p = 0; p < S::PAIRS; p++) {
       int pair = first + p * S::TERM_WARPS;
@@ -207,9 +214,10 @@ __device__ void multiply_packed(const step_tiles &w, int i, const uint4 *rows, c
 #pragma unroll
         for (int t = 0; t < S::OWN_TILES; t++)
           a[p][half][t] = rows[((2 * pair + half) * w.tiles + t) * 32];
-#pragma unroll
-      for (int c = 0; c < S::COLUMNS; c++) b[p][c] = weights[(pair * S::COLUMNS + c) * 32];
     }
+  }
+  __device__ void multiply(const step_tiles &w, int first,
+                           fragment_c (&sum)[S::OWN_TILES][S::COLUMNS]) const {
 #pragma unroll
     for (int p = 0; p < S::PAIRS; p++) {
       if (first + p * S::TERM_WARPS >= w.pairs) break;
@@ -222,6 +230,24 @@ __device__ void multiply_packed(const step_tiles &w, int i, const uint4 *rows, c
           S::core::add_product(sum[t][c], a_of(a[p][1][t]), {{two.z, two.w}});
         }
     }
+  }
+};
+
+/* The part of the block's sums that its i-th warp over the terms has; rows and weights begin at the
+ * warp's first tile and at the block's group. Before wait() nothing is read that the launch in
+ * front writes. */
+template <class S, class F>
+__device__ void multiply_packed(const step_tiles &w, int i, const uint4 *rows, const uint4 *weights,
+                                fragment_c (&sum)[S::OWN_TILES][S::COLUMNS], F wait) {
+  step_factors<S> factors;
+  factors.load_weights(w, i, weights);
+  wait();
+#pragma unroll 1
+  for (int first = i; first < w.pairs;) {
+    factors.load_rows(w, first, rows);
+    factors.multiply(w, first, sum);
+    first += S::TERM_WARPS * S::PAIRS;
+    factors.load_weights(w, first, weights);
   }
 }
 
@@ -242,14 +268,14 @@ struct step_sums {
 };
 
 /* The product of the block's rows and weights, by all of its threads. */
-template <class S>
+template <class S, class F>
 __device__ void multiply_step(const step_tiles &w, const step_place<S> &at, const uint4 *rows,
-                              const uint4 *weights, step_sums<S> &sums) {
+                              const uint4 *weights, step_sums<S> &sums, F wait) {
   int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int i = warp / S::ROW_WARPS, tile = warp % S::ROW_WARPS * S::OWN_TILES;
   fragment_c sum[S::OWN_TILES][S::COLUMNS] = {};
   weights += int64_t{32} * at.group * w.pairs * S::COLUMNS;
-  multiply_packed<S>(w, i, rows + (at.tile + tile) * 32 + lane, weights + lane, sum);
+  multiply_packed<S>(w, i, rows + (at.tile + tile) * 32 + lane, weights + lane, sum, wait);
 #pragma unroll
   for (int t = 0; t < S::OWN_TILES; t++)
 #pragma unroll
@@ -258,6 +284,23 @@ __device__ void multiply_step(const step_tiles &w, const step_place<S> &at, cons
       sums.part[i][tile + t][c][lane] = {own.v[0], own.v[1], own.v[2], own.v[3]};
     }
   __syncthreads();
+}
+
+/* ---- the start of a launch ------------------------------------------------------------------ */
+
+/* From architecture 9.0 on a launch may begin when all blocks of the one in front have called
+ * let_next_begin(); then its start and its loads of weights take no time of their own. A step calls
+ * it when the launch in front has ended, so what it reads before is what was written two launches
+ * ago or earlier. */
+__device__ inline void end_of_launch_in_front() {
+#if !defined(SL_CUDA_STANDIN) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void let_next_begin() {
+#if !defined(SL_CUDA_STANDIN) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /* ---- a step ------------------------------------------------------------------------------------
@@ -276,9 +319,17 @@ __global__ void __launch_bounds__(S::THREADS)
 #pragma unroll
   for (int i = 0; i < S::EACH; i++) {
     const step_element<S> e(at, i);
-    if (e.exists(w)) elements[i].load(w.hidden, by, e.n, e.j, by_x, bias, state);
+    if (e.exists(w)) elements[i].load(w.hidden, by, e.n, e.j, by_x, bias);
   }
-  multiply_step<S>(w, at, before, weights, sums);
+  multiply_step<S>(w, at, before, weights, sums, [&] {
+    end_of_launch_in_front();
+    let_next_begin();
+#pragma unroll
+    for (int i = 0; i < S::EACH; i++) {
+      const step_element<S> e(at, i);
+      if (e.exists(w)) elements[i].load_state(w.hidden, by, e.n, e.j, state);
+    }
+  });
 #pragma unroll
   for (int i = 0; i < S::EACH; i++) {
     const step_element<S> e(at, i);
@@ -304,10 +355,22 @@ __global__ void __launch_bounds__(S::THREADS)
 #pragma unroll
   for (int i = 0; i < S::EACH; i++) {
     const step_element<S> e(at, i);
-    if (saved && e.exists(w))
-      elements[i].load(w.hidden, by, e.n, e.j, !after || Cell::PASSES_BY, dy, dstate, saved);
+    if (saved && e.exists(w)) elements[i].load(w.hidden, by, e.n, e.j, dy, saved);
   }
-  if (after) multiply_step<S>(w, at, after, weights, sums);
+  auto wait = [&] {
+    end_of_launch_in_front();
+    let_next_begin();
+#pragma unroll
+    for (int i = 0; i < S::EACH; i++) {
+      const step_element<S> e(at, i);
+      if (saved && e.exists(w))
+        elements[i].load_state(w.hidden, by, e.n, e.j, !after || Cell::PASSES_BY, dstate);
+    }
+  };
+  if (after)
+    multiply_step<S>(w, at, after, weights, sums, wait);
+  else
+    wait();
 #pragma unroll
   for (int i = 0; i < S::EACH; i++) {
     const step_element<S> e(at, i);
@@ -351,6 +414,28 @@ int64_t step_packs(const step_tiles &w) {
 template <class S>
 unsigned step_blocks(const step_tiles &w) {
   return static_cast<unsigned>(w.tiles / S::TILES * w.groups);
+}
+
+/* early: the launch in front is a step of the same task, before whose end this one may begin. */
+template <class S, class... P, class... A>
+void launch_step(struct sl__cuda *cuda, const step_tiles &w, [[maybe_unused]] bool early,
+                 void (*kernel)(P...), A... arguments) {
+#ifndef SL_CUDA_STANDIN
+  if (early && cuda->architecture >= 900) {
+    cudaLaunchAttribute attribute{};
+    cudaLaunchConfig_t config{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = step_blocks<S>(w);
+    config.blockDim = S::THREADS;
+    config.stream = cuda->stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    succeeded(cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...));
+    return;
+  }
+#endif
+  SL__LAUNCH(kernel, step_blocks<S>(w), S::THREADS, 0, cuda->stream, arguments...);
 }
 
 /* Tiles are smallest if multiprocessors would be idle otherwise: a block's time is that of its
