@@ -2,10 +2,10 @@
  * value. cuDNN's functions do not fit: its backward function computes both gradients in one call,
  * ours are two tasks, and it does not promise an order of summation.
  *
- * The sums are in double precision (backward, those of 16 bytes in single), each block's part a
- * tree, the parts again a tree: a fixed order that depends on the shape only. Mean and variance
- * come from one pass over values minus the channel's first value, so that a large mean costs no
- * digits.
+ * The sums are in double precision (backward, the values of one load of 16 bytes are first added as
+ * floats), each block's part a tree, the parts again a tree: a fixed order that depends on the
+ * shape only. Mean and variance come from one pass over values minus the channel's first value, so
+ * that a large mean costs no digits.
  *
  * Forward, x is read twice and y written once. Backward, the sums read x and dy, which serves both
  * gradients; then dx reads x and dy and is written. The relu behind a normalisation adds no pass:

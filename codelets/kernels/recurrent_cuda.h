@@ -132,7 +132,7 @@ void forward_by_products(const recurrent<Cell> &r, const forward_run<T> &run, co
 template <int TILES, class Cell, class T>
 void forward_by_tiles(const recurrent<Cell> &r, const forward_run<T> &run, const strides &by) {
   using S = step_tiling<T, TILES, Cell::GATES, 8>;
-  const step_tiles w = step_tiles_of<S>(r.rows, r.hidden, r.hidden);
+  const step_sizes w = step_tiles_of<S>(r.rows, r.hidden, r.hidden);
   const step_memory m = step_memory_of<S>(r.cuda, w);
   SL__LAUNCH((pack_forward<typename S::packing, Cell, T>), blocks(step_packs<S>(w)), THREADS, 0,
              r.cuda->stream, w, by, run.param + r.w_hh, run.state,
@@ -203,7 +203,7 @@ void backward_by_tiles(const recurrent<Cell> &r, void *buffers[]) {
   T *saved = out<T>(buffers, 1) + r.saved;
   float *dstate = out<float>(buffers, 3) + r.state;
   const strides by = strides_of(r, 0);
-  const step_tiles w = step_tiles_of<S>(r.rows, r.hidden, r.gates);
+  const step_sizes w = step_tiles_of<S>(r.rows, r.hidden, r.gates);
   const step_memory m = step_memory_of<S>(r.cuda, w);
   SL__LAUNCH((pack_backward<typename S::packing, T>), blocks(step_packs<S>(w)), THREADS, 0,
              r.cuda->stream, w, param + r.w_hh, m.weights, m.rows);

@@ -55,7 +55,7 @@ struct step_tiling {
 };
 
 /* Sizes of a task's packed factors. rows: tiles of 16, whole blocks; groups: of weights. */
-struct step_tiles {
+struct step_sizes {
   int64_t rows, hidden, terms;
   int tiles, groups, pairs;
 
@@ -66,7 +66,7 @@ struct step_tiles {
 };
 
 template <class S>
-step_tiles step_tiles_of(int64_t rows, int64_t hidden, int64_t terms) {
+step_sizes step_tiles_of(int64_t rows, int64_t hidden, int64_t terms) {
   return {rows,
           hidden,
           terms,
@@ -79,7 +79,7 @@ step_tiles step_tiles_of(int64_t rows, int64_t hidden, int64_t terms) {
 template <class S>
 struct step_place {
   int tile, group;
-  __device__ explicit step_place(const step_tiles &w) {
+  __device__ explicit step_place(const step_sizes &w) {
     int blocks = w.tiles / S::TILES, block = static_cast<int>(blockIdx.x);
     tile = block % blocks * S::TILES;
     group = block / blocks;
@@ -98,7 +98,7 @@ struct step_element {
     n = at.tile * 16 + row;
     j = at.group * S::UNITS + unit;
   }
-  __device__ bool exists(const step_tiles &w) const {
+  __device__ bool exists(const step_sizes &w) const {
     return row < S::ROWS && n < w.rows && j < w.hidden;
   }
 };
@@ -119,7 +119,7 @@ __device__ void store_pack(uint4 *to, F f) {
 
 /* Pack i of the rows: f(n, k) is row n's term k. */
 template <class Core, class F>
-__device__ void pack_rows(const step_tiles &w, int64_t i, uint4 *to, F f) {
+__device__ void pack_rows(const step_sizes &w, int64_t i, uint4 *to, F f) {
   int64_t lane = i % 32, tile = i / 32 % w.tiles, step = i / 32 / w.tiles;
   int64_t n = tile * 16 + lane / 4, k = step * Core::DEPTH + lane % 4 * Core::HALVES;
   store_pack<Core>(to + i, [&](int r, int half) {
@@ -131,7 +131,7 @@ __device__ void pack_rows(const step_tiles &w, int64_t i, uint4 *to, F f) {
 /* Pack i of the weights: f(c, j, k) is term k of unit j's c-th result of several (UNITS 8), or of
  * its only one. */
 template <class S, class F>
-__device__ void pack_weights(const step_tiles &w, int64_t i, uint4 *to, F f) {
+__device__ void pack_weights(const step_sizes &w, int64_t i, uint4 *to, F f) {
   int64_t lane = i % 32, column = i / 32 % S::COLUMNS, pair = i / 32 / S::COLUMNS % w.pairs;
   int64_t j = i / 32 / S::COLUMNS / w.pairs * S::UNITS + lane / 4;
   int64_t k = pair * 2 * S::DEPTH + lane % 4 * S::HALVES;
@@ -144,7 +144,7 @@ __device__ void pack_weights(const step_tiles &w, int64_t i, uint4 *to, F f) {
 
 /* Puts row n's term k among packed rows. */
 template <class Core>
-__device__ void put_factor(const step_tiles &w, uint4 *rows, int64_t n, int64_t k, float x) {
+__device__ void put_factor(const step_sizes &w, uint4 *rows, int64_t n, int64_t k, float x) {
   constexpr int DEPTH = Core::DEPTH, HALVES = Core::HALVES;
   int64_t rest = k % DEPTH, lane = n % 8 * 4 + rest % (DEPTH / 2) / HALVES;
   int64_t at = ((k / DEPTH * w.tiles + n / 16) * 32 + lane) * 4;
@@ -155,7 +155,7 @@ __device__ void put_factor(const step_tiles &w, uint4 *rows, int64_t n, int64_t 
 /* A thread a pack, of the weights and of the rows' two places. h before the first step is in
  * `saved`, too. */
 template <class S, class Cell, class T>
-__global__ void pack_forward(step_tiles w, strides by, const T *weight, const float *state,
+__global__ void pack_forward(step_sizes w, strides by, const T *weight, const float *state,
                              T *saved, uint4 *weights, uint4 *rows) {
   int64_t i = thread_index(), hidden = w.hidden;
   if (i < w.weight_packs(S::COLUMNS)) {
@@ -177,7 +177,7 @@ __global__ void pack_forward(step_tiles w, strides by, const T *weight, const fl
 
 /* The same going back: a term is a gate's gradient, of which there are none yet. */
 template <class S, class T>
-__global__ void pack_backward(step_tiles w, const T *weight, uint4 *weights, uint4 *rows) {
+__global__ void pack_backward(step_sizes w, const T *weight, uint4 *weights, uint4 *rows) {
   int64_t i = thread_index();
   if (i < w.weight_packs(S::COLUMNS))
     pack_weights<S>(w, i, weights,
@@ -193,7 +193,7 @@ __device__ inline fragment_a a_of(const uint4 &v) { return {{v.x, v.y, v.z, v.w}
 /* The part of the block's sums that its i-th warp over the terms has; rows and weights begin at the
  * warp's first tile and at the block's group. */
 template <class S>
-__device__ void multiply_packed(const step_tiles &w, int i, const uint4 *rows, const uint4 *weights,
+__device__ void multiply_packed(const step_sizes &w, int i, const uint4 *rows, const uint4 *weights,
                                 fragment_c (&sum)[S::OWN_TILES][S::COLUMNS]) {
 #pragma unroll 1
   for (int first = i; first < w.pairs; first += S::TERM_WARPS * S::PAIRS) {
@@ -243,7 +243,7 @@ struct step_sums {
 
 /* The product of the block's rows and weights, by all of its threads. */
 template <class S>
-__device__ void multiply_step(const step_tiles &w, const step_place<S> &at, const uint4 *rows,
+__device__ void multiply_step(const step_sizes &w, const step_place<S> &at, const uint4 *rows,
                               const uint4 *weights, step_sums<S> &sums) {
   int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int i = warp / S::ROW_WARPS, tile = warp % S::ROW_WARPS * S::OWN_TILES;
@@ -267,7 +267,7 @@ __device__ void multiply_step(const step_tiles &w, const step_place<S> &at, cons
  * before, and of this one. */
 template <class S, class Cell, class T>
 __global__ void __launch_bounds__(S::THREADS)
-    step_forward_tiles(step_tiles w, strides by, bool is_last, const uint4 *weights,
+    step_forward_tiles(step_sizes w, strides by, bool is_last, const uint4 *weights,
                        const uint4 *before, const float *by_x, const T *bias, float *state, T *y,
                        T *saved, uint4 *behind) {
   __shared__ step_sums<S> sums;
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(S::THREADS)
  * gradients of this step's gates. */
 template <class S, class Cell, class T>
 __global__ void __launch_bounds__(S::THREADS)
-    step_backward_tiles(step_tiles w, strides by, const uint4 *weights, const uint4 *after,
+    step_backward_tiles(step_sizes w, strides by, const uint4 *weights, const uint4 *after,
                         const T *dy, float *dstate, T *saved, uint4 *now) {
   __shared__ step_sums<S> sums;
   const step_place<S> at(w);
@@ -337,19 +337,19 @@ struct step_memory {
 };
 
 template <class S>
-step_memory step_memory_of(struct sl__cuda *cuda, const step_tiles &w) {
+step_memory step_memory_of(struct sl__cuda *cuda, const step_sizes &w) {
   uint4 *at = reinterpret_cast<uint4 *>(static_cast<char *>(cuda->workspace) + GEMM_WORKSPACE);
   return {at, at + w.weight_packs(S::COLUMNS), w.row_packs()};
 }
 
 /* Threads of a launch that packs all of it. */
 template <class S>
-int64_t step_packs(const step_tiles &w) {
+int64_t step_packs(const step_sizes &w) {
   return w.weight_packs(S::COLUMNS) + 2 * w.row_packs();
 }
 
 template <class S>
-unsigned step_blocks(const step_tiles &w) {
+unsigned step_blocks(const step_sizes &w) {
   return static_cast<unsigned>(w.tiles / S::TILES * w.groups);
 }
 
