@@ -54,11 +54,14 @@ constexpr int DELTA_LANES = 8;
 
 template <bool PACKED, class T>
 __device__ sl::pack<T, 8> load_eight(const T *from, int left) {
-  if constexpr (PACKED) return *reinterpret_cast<const sl::pack<T, 8> *>(from);
-  sl::pack<T, 8> eight;
+  if constexpr (PACKED) {
+    return *reinterpret_cast<const sl::pack<T, 8> *>(from);
+  } else {
+    sl::pack<T, 8> eight;
 #pragma unroll
-  for (int i = 0; i < 8; i++) eight.v[i] = i < left ? from[i] : sl::narrow<T>(0);
-  return eight;
+    for (int i = 0; i < 8; i++) eight.v[i] = i < left ? from[i] : sl::narrow<T>(0);
+    return eight;
+  }
 }
 
 template <bool PACKED, class T>

@@ -130,19 +130,21 @@ struct held_row {
   __device__ static int pack_of(int p) { return p * HELD_THREADS + static_cast<int>(threadIdx.x); }
 
   __device__ static pack<T, N> load_pack(const T *from) {
-    if constexpr (PACKED) return *reinterpret_cast<const pack<T, N> *>(from);
-    pack<T, N> some;
+    if constexpr (PACKED) {
+      return *reinterpret_cast<const pack<T, N> *>(from);
+    } else {
+      pack<T, N> some;
 #pragma unroll
-    for (int k = 0; k < N; k++) some.v[k] = from[k];
-    return some;
+      for (int k = 0; k < N; k++) some.v[k] = from[k];
+      return some;
+    }
   }
   __device__ static void store_pack(const pack<T, N> &some, T *to) {
-    if constexpr (PACKED) {
+    if constexpr (PACKED)
       *reinterpret_cast<pack<T, N> *>(to) = some;
-      return;
-    }
+    else
 #pragma unroll
-    for (int k = 0; k < N; k++) to[k] = some.v[k];
+      for (int k = 0; k < N; k++) to[k] = some.v[k];
   }
 
   __device__ void load(const T *from) {
