@@ -48,20 +48,33 @@ __global__ void turn(job w, int heads, const T *x, T *to) {
 
 /* ---- the softmax's gradient ----------------------------------------------------------------- */
 
-/* delta = <y, dy> of each query: DELTA_LANES lanes each, N values at a time */
+/* delta = <y, dy> of each query: DELTA_LANES lanes each, eight values of each at a time. PACKED
+ * only says how they are loaded. */
 constexpr int DELTA_LANES = 8;
 
-template <int N, class T>
+template <bool PACKED, class T>
+__device__ sl::pack<T, 8> load_eight(const T *from, int left) {
+  if constexpr (PACKED) {
+    return *reinterpret_cast<const sl::pack<T, 8> *>(from);
+  } else {
+    sl::pack<T, 8> eight;
+#pragma unroll
+    for (int i = 0; i < 8; i++) eight.v[i] = i < left ? from[i] : sl::narrow<T>(0);
+    return eight;
+  }
+}
+
+template <bool PACKED, class T>
 __global__ void find_delta(job w, const T *y, const T *dy) {
   int64_t at = sl::thread_index() / DELTA_LANES, count = w.a.rows * w.a.steps * w.a.heads;
   const int64_t from = (at < count ? at : 0) * w.a.dims;
   float sum = 0;
-  for (int d = static_cast<int>(threadIdx.x) % DELTA_LANES * N; d < w.a.dims;
-       d += DELTA_LANES * N) {
-    const auto a = *reinterpret_cast<const sl::pack<T, N> *>(y + from + d);
-    const auto b = *reinterpret_cast<const sl::pack<T, N> *>(dy + from + d);
+  for (int d = static_cast<int>(threadIdx.x) % DELTA_LANES * 8; d < w.a.dims;
+       d += DELTA_LANES * 8) {
+    const auto a = load_eight<PACKED>(y + from + d, w.a.dims - d);
+    const auto b = load_eight<PACKED>(dy + from + d, w.a.dims - d);
 #pragma unroll
-    for (int i = 0; i < N; i++) sum += sl::value(a.v[i]) * sl::value(b.v[i]);
+    for (int i = 0; i < 8; i++) sum += sl::value(a.v[i]) * sl::value(b.v[i]);
   }
 #pragma unroll
   for (int i = DELTA_LANES / 2; i; i /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
@@ -72,9 +85,9 @@ template <class T>
 void find_deltas(struct sl__cuda *cuda, const job &w, const T *y, const T *dy) {
   unsigned blocks = sl::blocks(DELTA_LANES * w.a.rows * w.a.steps * w.a.heads);
   if (w.a.dims % 8 == 0 && sl::is_aligned(y) && sl::is_aligned(dy))
-    SL__LAUNCH((find_delta<8, T>), blocks, sl::THREADS, 0, cuda->stream, w, y, dy);
+    SL__LAUNCH((find_delta<true, T>), blocks, sl::THREADS, 0, cuda->stream, w, y, dy);
   else
-    SL__LAUNCH((find_delta<1, T>), blocks, sl::THREADS, 0, cuda->stream, w, y, dy);
+    SL__LAUNCH((find_delta<false, T>), blocks, sl::THREADS, 0, cuda->stream, w, y, dy);
 }
 
 /* ---- a task's memory ------------------------------------------------------------------------ */

@@ -2,15 +2,15 @@
  * value. cuDNN's functions do not fit: its backward function computes both gradients in one call,
  * ours are two tasks, and it does not promise an order of summation.
  *
- * The sums are in double precision (backward, those of 16 bytes in single), each block's part a
- * tree, the parts again a tree: a fixed order that depends on the shape only. Mean and variance
- * come from one pass over values minus the channel's first value, so that a large mean costs no
- * digits.
+ * The sums are in double precision (backward, the values of one load of 16 bytes are first added as
+ * floats), each block's part a tree, the parts again a tree: a fixed order that depends on the
+ * shape only. Mean and variance come from one pass over values minus the channel's first value, so
+ * that a large mean costs no digits.
  *
  * Forward, x is read twice and y written once. Backward, the sums read x and dy, which serves both
  * gradients; then dx reads x and dy and is written. The relu behind a normalisation adds no pass:
- * its gradient follows from x. Launches: forward 3, sums 2, backward data 2, or one fewer for
- * forward and sums where a channel's values are one block's work. */
+ * its gradient follows from x. Launches: forward 3, sums 2, or one fewer where a channel's
+ * values are one block's work; backward data 1, or 2 where 8 values may be of two planes. */
 #include "codelets/batchnorm.h"
 
 #include "codelets/kernels/cuda.h"
@@ -268,16 +268,21 @@ struct coefficients_of_slope {
   float4 relu, slope; /* the line's mean, scale and shift; k, b and s */
 };
 
-__global__ void use_sums(sl__norm_args a, const float *param, const float *saved,
-                         coefficients_of_slope *out) {
-  int64_t c = sl::thread_index(), channels = a.channels;
-  if (c >= channels) return;
+/* part: 1 / the number of a channel's values. */
+__device__ inline coefficients_of_slope slope_coefficients(const float *param, const float *saved,
+                                                           int64_t channels, int64_t c,
+                                                           double part) {
   line l(param, saved, channels, c);
   struct sl__norm_slopes v =
-      sl__norm_slopes_of(param[c], saved[channels + c], saved[2 * channels + c],
-                         saved[3 * channels + c], static_cast<double>(a.rows) * a.plane);
-  out[c].relu = make_float4(l.mean, l.scale, l.shift, 0);
-  out[c].slope = make_float4(v.k, v.b, v.s, 0);
+      sl__norm_slopes_of(param[c], saved[channels + c], saved[2 * channels + c] * part,
+                         saved[3 * channels + c] * part, 1);
+  return {make_float4(l.mean, l.scale, l.shift, 0), make_float4(v.k, v.b, v.s, 0)};
+}
+
+__global__ void use_sums(const float *param, const float *saved, int64_t channels, double part,
+                         coefficients_of_slope *out) {
+  int64_t c = sl::thread_index();
+  if (c < channels) out[c] = slope_coefficients(param, saved, channels, c, part);
 }
 
 __global__ void write_weight_slopes(sl__norm_args a, const float *saved, float *grad, bool add) {
@@ -306,16 +311,13 @@ __global__ void take_running(sl__norm_args a, const float *running, float *saved
 
 /* ---- value by value ---- */
 
-template <class C>
-struct by_channel {
+/* The channel of value i. */
+struct channel_of {
   sl::divider plane, channels;
-  const C *coefficients;
-
-  by_channel(const sl__norm_args *a, const C *from)
-      : plane(a->plane), channels(a->channels), coefficients(from) {}
-  __device__ C operator()(int64_t i) const {
+  explicit channel_of(const sl__norm_args *a) : plane(a->plane), channels(a->channels) {}
+  __device__ int64_t operator()(int64_t i) const {
     int64_t planes = plane(i);
-    return coefficients[planes - channels(planes) * channels.by];
+    return planes - channels(planes) * channels.by;
   }
 };
 
@@ -329,9 +331,10 @@ struct value_in {
 };
 
 struct value_of {
-  by_channel<float4> at;
+  channel_of channel;
+  const float4 *coefficients;
   bool has_relu;
-  __device__ value_in of(int64_t i) const { return {at(i), has_relu}; }
+  __device__ value_in of(int64_t i) const { return {coefficients[channel(i)], has_relu}; }
 };
 
 struct slope_in {
@@ -347,9 +350,21 @@ struct slope_in {
 };
 
 struct slope_of {
-  by_channel<coefficients_of_slope> at;
+  channel_of channel;
+  const coefficients_of_slope *coefficients;
   bool has_relu;
-  __device__ slope_in of(int64_t i) const { return {at(i), has_relu}; }
+  __device__ slope_in of(int64_t i) const { return {coefficients[channel(i)], has_relu}; }
+};
+
+/* Makes the coefficients itself, which saves a launch. */
+struct slope_from_sums {
+  channel_of channel;
+  const float *param, *saved;
+  double part;
+  bool has_relu;
+  __device__ slope_in of(int64_t i) const {
+    return {slope_coefficients(param, saved, channel.channels.by, channel(i), part), has_relu};
+  }
 };
 
 /* Finds the channel of each value. */
@@ -369,15 +384,35 @@ struct each_pack {
   __device__ auto of_pack(int64_t i) const { return f.of(i); }
 };
 
-constexpr int MOST_PACKED = 8; /* values of sl::map's packs; all divide it */
+/* Is each of sl::map's packs, of 8 values at most, in one plane? */
+bool packs_fit(const sl__norm_args *a) { return a->plane % 8 == 0; }
 
-template <class F, class Y, class... X>
-void map(struct sl__cuda *cuda, const sl__norm_args *a, F f, Y *y, const X *...x) {
-  int64_t count = int64_t{a->rows} * a->channels * a->plane;
-  if (a->plane % MOST_PACKED == 0)
-    sl::map(cuda, count, each_pack<F>{f}, y, x...);
+int64_t count_of(const sl__norm_args *a) { return int64_t{a->rows} * a->channels * a->plane; }
+
+template <class T>
+void map_values(struct sl__cuda *cuda, const sl__norm_args *a, const float4 *coefficients,
+                const T *x, T *y) {
+  value_of f = {channel_of(a), coefficients, a->has_relu != 0};
+  if (packs_fit(a))
+    sl::map(cuda, count_of(a), each_pack<value_of>{f}, y, x);
   else
-    sl::map(cuda, count, each_value<F>{f}, y, x...);
+    sl::map(cuda, count_of(a), each_value<value_of>{f}, y, x);
+}
+
+template <class T, class... X>
+void map_slopes(struct sl__cuda *cuda, const sl__norm_args *a, const float *param,
+                const float *saved, T *dx, const X *...x) {
+  double part = 1 / (static_cast<double>(a->rows) * a->plane);
+  if (packs_fit(a)) {
+    slope_from_sums f = {channel_of(a), param, saved, part, a->has_relu != 0};
+    sl::map(cuda, count_of(a), each_pack<slope_from_sums>{f}, dx, x...);
+    return;
+  }
+  auto *channel = static_cast<coefficients_of_slope *>(cuda->workspace);
+  SL__LAUNCH(use_sums, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, param, saved,
+             a->channels, part, channel);
+  slope_of f = {channel_of(a), channel, a->has_relu != 0};
+  sl::map(cuda, count_of(a), each_value<slope_of>{f}, dx, x...);
 }
 
 template <class T>
@@ -388,8 +423,7 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   float4 *channel = coefficients(cuda);
   statistics<T> f = {*a, x, sl::in<float>(buffers, 1), sl::out<float>(buffers, 3), channel};
   sum(cuda, a, values(), x, static_cast<const T *>(nullptr), f);
-  value_of value = {by_channel<float4>(a, channel), a->has_relu != 0};
-  map(cuda, a, value, sl::out<T>(buffers, 2), x);
+  map_values(cuda, a, channel, x, sl::out<T>(buffers, 2));
 }
 
 template <class T>
@@ -399,8 +433,7 @@ void inference_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   float4 *channel = coefficients(cuda);
   SL__LAUNCH(use_running, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
              sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
-  value_of value = {by_channel<float4>(a, channel), a->has_relu != 0};
-  map(cuda, a, value, sl::out<T>(buffers, 3), sl::in<T>(buffers, 0));
+  map_values(cuda, a, channel, sl::in<T>(buffers, 0), sl::out<T>(buffers, 3));
 }
 
 template <class T>
@@ -418,14 +451,11 @@ void backward_data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const T *x = sl::in<T>(buffers, 0), *dy = sl::in<T>(buffers, 3);
   T *dx = sl::out<T>(buffers, 4);
   if (!fits(a)) return;
-  auto *channel = reinterpret_cast<coefficients_of_slope *>(cuda->workspace);
-  SL__LAUNCH(use_sums, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
-             sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
-  slope_of slope = {by_channel<coefficients_of_slope>(a, channel), a->has_relu != 0};
+  const float *param = sl::in<float>(buffers, 1), *saved = sl::in<float>(buffers, 2);
   if (sl__accumulate(cl_arg))
-    map(cuda, a, slope, dx, x, dy, (const T *)dx);
+    map_slopes(cuda, a, param, saved, dx, x, dy, static_cast<const T *>(dx));
   else
-    map(cuda, a, slope, dx, x, dy);
+    map_slopes(cuda, a, param, saved, dx, x, dy);
 }
 
 }  // namespace

@@ -476,6 +476,11 @@ void weight_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const T *x = sl::in<T>(buffers, 0), *dy = sl::in<T>(buffers, 1);
   bool add = sl__accumulate(cl_arg);
   int64_t all = a.rows, most = MOST_ROWS / a.groups * a.groups;
+  if (!most) {
+    sl__task_failed(SL_BAD_SHAPE, "layernorm: %lld groups, a GPU takes %lld",
+                    static_cast<long long>(a.groups), static_cast<long long>(MOST_ROWS));
+    return;
+  }
   for (int64_t r = 0; r < all; r += most) {
     a.rows = all - r < most ? all - r : most;
     weight_rows(cuda, a, x + r * a.size, dy + r * a.size, sl::out<float>(buffers, 2), add || r);

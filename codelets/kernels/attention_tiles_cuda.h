@@ -277,7 +277,7 @@ __device__ void drop(const job &w, fragment_c (&s)[S::BLOCKS], const position &a
 template <class S, class T>
 __device__ void finish_rows(const job &w, const position &at, const softmax<S> &soft, T *y,
                             float *lse) {
-  bool in_pairs = w.a.dims % 2 == 0;
+  bool in_pairs = w.a.dims % 2 == 0 && reinterpret_cast<uintptr_t>(y) % sizeof(pack<T, 2>) == 0;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     float sum = row_sum(soft.sum[half]);

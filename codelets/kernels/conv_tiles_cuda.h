@@ -35,12 +35,12 @@ struct job {
   int32_t images, channels, height, width;     /* of in */
   int32_t out_channels, out_height, out_width; /* of out, as far as the job goes */
   int32_t stride_h, stride_w, pad_h, pad_w;    /* pads may be negative: rows left out */
-  int32_t taps, steps;                         /* steps: groups of 32 bytes of a pixel's channels */
-  int32_t rows, strips, group;                 /* out's rows a strip, strips, images at a time */
-  int32_t staged_rows, staged_width, pitch;    /* in shared memory; bytes from pixel to pixel */
-  int32_t in_alignment, out_alignment;         /* of rows of in, of strips of out: bytes */
-  int32_t place, step_h, step_w, row_size;     /* of out's pixels in their plane */
-  int64_t plane;                               /* elements of out's planes */
+  int32_t taps, steps;                      /* steps: groups of a pixel's channels, see set_steps */
+  int32_t rows, strips, group;              /* out's rows a strip, strips, images at a time */
+  int32_t staged_rows, staged_width, pitch; /* in shared memory; bytes from pixel to pixel */
+  int32_t in_alignment, out_alignment;      /* of rows of in, of strips of out: bytes */
+  int32_t place, step_h, step_w, row_size;  /* of out's pixels in their plane */
+  int64_t plane;                            /* elements of out's planes */
   bool add, relu;
   int32_t filter_at;          /* words before this job's arranged filter */
   int32_t offsets[MOST_TAPS]; /* of each tap in shared memory: bytes */
@@ -543,12 +543,12 @@ __global__ void __launch_bounds__(128, 3)
     int end = min(w.rows, w.out_height - strip * w.rows) * w.out_width;
     int spans = (end + SPAN<T> - 1) / SPAN<T>;
     const T *slopes = dy + int64_t{image} * w.out_channels * w.plane + strip * w.rows * w.out_width;
-    auto load = [&](int i, run(&r)[2]) { /* ahead of their use */
-                                         int n = i / spans;
-                                         if (i < images * spans)
-                                           load_slopes(w, slopes + n * w.out_channels * w.plane,
-                                                       tile * 16 + lane_row(),
-                                                       (i - n * spans) * SPAN<T>, end, r);
+    /* ahead of their use */
+    auto load = [&](int i, run(&r)[2]) {
+      int n = i / spans, pixel = (i - n * spans) * SPAN<T>;
+      if (i >= images * spans) return;
+      const T *image_slopes = slopes + n * w.out_channels * w.plane;
+      load_slopes(w, image_slopes, tile * 16 + lane_row(), pixel, end, r);
     };
     run next[2];
     load(part, next);
@@ -672,7 +672,7 @@ inline job whole_job(const sl__groupconv_args &a) {
   return w;
 }
 
-/* A pixel's channels in shared memory: whole steps. */
+/* A pixel's channels in shared memory: whole steps of 32 bytes. */
 template <class T>
 void set_steps(job *w) {
   int bytes = w->channels * static_cast<int>(sizeof(T));
@@ -752,7 +752,8 @@ inline int64_t filter_jobs(const job &w) {
 }
 constexpr int WANTED_BLOCKS = 256;
 
-/* Floats lie 8 bytes further apart than a multiple of 16 of them: see add_pixels. */
+/* Steps are of 8 or 16 channels. Floats lie 8 bytes further apart than a multiple of 16 of them,
+ * lest the lanes that read eight channels of four pixels meet in a bank. */
 template <class T>
 bool filter_job(const sl__groupconv_args &a, job *w) {
   int fragments = a.channels <= 8 ? 1 : 2;
@@ -785,8 +786,8 @@ bool takes_forward(const sl__groupconv_args &a) {
 template <class T>
 bool takes_data(const sl__groupconv_args &a) {
   job w;
-  int phases = a.stride_h * a.stride_w;
-  if (!suits(a) || (phases != 1 && phases != 4)) return false;
+  bool in_phases = a.stride_h == 2 && a.stride_w == 2;
+  if (!suits(a) || (!in_phases && a.stride_h * a.stride_w != 1)) return false;
   for (int h = 0; h < a.stride_h; h++)
     for (int v = 0; v < a.stride_w; v++)
       if (!data_job<T>(a, h, v, &w)) return false;

@@ -158,8 +158,8 @@ __device__ inline int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-/* Of the parts of a launch, in the sequence of their first blocks (member `block`): the index of the
- * one that this block belongs to. */
+/* Of the parts of a launch, in the sequence of their first blocks (member `block`): the index of
+ * the one that this block belongs to. */
 template <class P>
 __device__ inline int part_of_block(const P *part, int count) {
   int first = 0, end = count;

@@ -37,10 +37,6 @@ struct fragment_c {
 __device__ inline int lane_row() { return static_cast<int>(threadIdx.x) % 32 / 4; }
 __device__ inline int lane_column() { return static_cast<int>(threadIdx.x) % 4; }
 
-__device__ inline uint32_t word(const uint16_t *two) {
-  return *reinterpret_cast<const uint32_t *>(two);
-}
-
 /* ---- instructions -------------------------------------------------------------------------- */
 
 #ifdef SL_CUDA_STANDIN
@@ -84,26 +80,27 @@ inline uint32_t rounded_to_tf32(float x) {
 inline uint32_t pair_of(float first, float second) {
   return sl__bf16_code(first) | static_cast<uint32_t>(sl__bf16_code(second)) << 16;
 }
-/* Rows k, k + 1 and k + 8, k + 9 of a column, for k = 2 b. */
-inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
-  const uint16_t *from = tile + 2 * lane_column() * pitch + lane_row();
-  fragment_b b;
-  for (int i = 0; i < 2; i++, from += 8 * pitch)
-    b.r[i] = from[0] | static_cast<uint32_t>(from[pitch]) << 16;
-  return b;
-}
-inline const char *row_of(const void *base, int offset, int row) {
-  return static_cast<const char *>(base) + __shfl_sync(0xffffffffu, offset, row);
+/* What each lane of the warp brings. As in multiply, two sets by turns. */
+SL_UNSEEN inline const int *of_lanes(int offset) {
+  static thread_local int all[32][2][32];
+  static thread_local unsigned char turns[1024];
+  int *set = all[threadIdx.x / 32][turns[threadIdx.x]];
+  turns[threadIdx.x] ^= 1;
+  set[threadIdx.x % 32] = offset;
+  __syncwarp();
+  return set;
 }
 inline void load_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  const int *rows = of_lanes(offset) + lane_row();
   for (int i = 0; i < 4; i++)
-    memcpy(&r[i], row_of(base, offset, 8 * i + lane_row()) + 4 * lane_column(), sizeof r[i]);
+    memcpy(&r[i], static_cast<const char *>(base) + rows[8 * i] + 4 * lane_column(), sizeof r[i]);
 }
 inline void load_turned_matrices(const void *base, int offset, uint32_t (&r)[4]) {
+  const int *rows = of_lanes(offset) + 2 * lane_column();
+  const char *column = static_cast<const char *>(base) + 2 * lane_row();
   for (int i = 0; i < 4; i++) {
     uint16_t two[2];
-    for (int k = 0; k < 2; k++)
-      memcpy(&two[k], row_of(base, offset, 8 * i + 2 * lane_column() + k) + 2 * lane_row(), 2);
+    for (int k = 0; k < 2; k++) memcpy(&two[k], column + rows[8 * i + k], sizeof two[k]);
     r[i] = two[0] | static_cast<uint32_t>(two[1]) << 16;
   }
 }
@@ -146,18 +143,6 @@ __device__ inline uint32_t pair_of(float first, float second) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
 #endif
   return bits;
-}
-__device__ inline fragment_b turned_halves(const uint16_t *tile, int pitch) {
-  int lane = static_cast<int>(threadIdx.x) % 16; /* whose addresses count */
-  uint32_t row = static_cast<uint32_t>(__cvta_generic_to_shared(tile + lane * pitch));
-  fragment_b b = {};
-#if __CUDA_ARCH__ >= 800
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(b.r[0]), "=r"(b.r[1])
-               : "r"(row)
-               : "memory");
-#endif
-  return b;
 }
 
 __device__ inline uint32_t shared_address(const void *p) {
@@ -243,10 +228,9 @@ __device__ inline void load_two_turned(fragment_b (&b)[2], const uint16_t *tile,
 
 /* stored: an element of a tile; store: eight neighbours, at a multiple of 16 bytes; KEEPS<V>: the
  * bits of a V are what a tile keeps of it. DEPTH: the terms of an instruction, as elements of a
- * row. load_a: the rows and terms of A from tile on; load_b: B's columns are the tile's rows;
- * load_turned: B's terms are the tile's rows (in the sequence of a_of). load_two, load_two_turned:
- * this B and that of the next eight columns. a_of: DEPTH columns of a result, C's `DEPTH / 8`, as
- * an A. */
+ * row. load_a: the rows and terms of A from tile on; load_two: two B of neighbouring columns, which
+ * are the tile's rows; load_two_turned: whose terms are the tile's rows (in the sequence of a_of).
+ * a_of: DEPTH columns of a result, C's `DEPTH / 8`, as an A. */
 struct bf16_core {
   using stored = uint16_t;
   static constexpr int DEPTH = 16, PAD = 8;
@@ -259,13 +243,6 @@ struct bf16_core {
   }
   __device__ static fragment_a load_a(const stored *tile, int pitch) {
     return load_rows(tile, pitch);
-  }
-  __device__ static fragment_b load_b(const stored *tile, int pitch) {
-    const stored *from = tile + lane_row() * pitch + 2 * lane_column();
-    return {{word(from), word(from + 8)}};
-  }
-  __device__ static fragment_b load_turned(const stored *tile, int pitch) {
-    return turned_halves(tile, pitch);
   }
   __device__ static void load_two(fragment_b (&b)[2], const stored *tile, int pitch) {
     load_two_rows(b, tile, pitch);
@@ -302,10 +279,6 @@ struct tf32_core {
   }
   __device__ static fragment_a load_a(const stored *tile, int pitch) {
     return load_rows(tile, pitch);
-  }
-  __device__ static fragment_b load_b(const stored *tile, int pitch) {
-    const stored *from = tile + lane_row() * pitch + lane_column();
-    return {{from[0], from[4]}};
   }
   __device__ static fragment_b load_turned(const stored *tile, int pitch) {
     const stored *from = tile + 2 * lane_column() * pitch + lane_row();

@@ -118,8 +118,9 @@ __global__ void __launch_bounds__(1024, 1)
 
 constexpr int HELD_THREADS = 512;
 
-/* A row whose values stay in the registers of a block's threads, in packs of 16 bytes. */
-template <class T>
+/* A row whose values stay in the registers of a block's threads, in packs of 16 bytes; PACKED only
+ * says how they are loaded and stored. */
+template <class T, bool PACKED>
 struct held_row {
   static constexpr int N = 16 / sizeof(T),
                        PACKS = (XENT_ROOM / N + HELD_THREADS - 1) / HELD_THREADS;
@@ -128,11 +129,29 @@ struct held_row {
 
   __device__ static int pack_of(int p) { return p * HELD_THREADS + static_cast<int>(threadIdx.x); }
 
+  __device__ static pack<T, N> load_pack(const T *from) {
+    if constexpr (PACKED) {
+      return *reinterpret_cast<const pack<T, N> *>(from);
+    } else {
+      pack<T, N> some;
+#pragma unroll
+      for (int k = 0; k < N; k++) some.v[k] = from[k];
+      return some;
+    }
+  }
+  __device__ static void store_pack(const pack<T, N> &some, T *to) {
+    if constexpr (PACKED)
+      *reinterpret_cast<pack<T, N> *>(to) = some;
+    else
+#pragma unroll
+      for (int k = 0; k < N; k++) to[k] = some.v[k];
+  }
+
   __device__ void load(const T *from) {
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
       bool has = pack_of(p) < packs;
-      const auto some = reinterpret_cast<const pack<T, N> *>(from)[has ? pack_of(p) : 0];
+      const auto some = load_pack(from + (has ? pack_of(p) : 0) * N);
 #pragma unroll
       for (int k = 0; k < N; k++) v[p][k] = has ? value(some.v[k]) : -INFINITY;
     }
@@ -173,17 +192,17 @@ struct held_row {
         float e = v[p][k] * factor;
         slopes.v[k] = narrow<T>(pack_of(p) * N + k == label ? e - scale : e);
       }
-      reinterpret_cast<pack<T, N> *>(out)[pack_of(p)] = slopes;
+      store_pack(slopes, out + pack_of(p) * N);
     }
   }
 };
 
 /* As xent without weights, for rows of whole packs, at most XENT_ROOM values: a block a row, which
  * is read and written once. */
-template <class T>
+template <class T, bool PACKED>
 __global__ void __launch_bounds__(HELD_THREADS, 2)
     xent_held(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sums<4> sums) {
-  constexpr int N = held_row<T>::N;
+  constexpr int N = held_row<T, PACKED>::N;
   double loss = 0;
   int32_t right = 0, counted = 0, outside = 0, classes = static_cast<int32_t>(a.classes);
   for (int64_t n = blockIdx.x; n < a.rows; n += gridDim.x) {
@@ -198,7 +217,7 @@ __global__ void __launch_bounds__(HELD_THREADS, 2)
         out[c] = narrow<T>(0);
       continue;
     }
-    held_row<T> row;
+    held_row<T, PACKED> row;
     row.packs = classes / N;
     row.load(from);
     double logit = has_label ? static_cast<double>(value(from[label])) : 0; /* out replaces it */
@@ -235,18 +254,22 @@ void xent_launch(const sl__xent_args &a, const xent_memory<T> &m, int threads,
   finish(cuda, s, grid);
 }
 
+/* By the sizes only, so that bits do not depend on addresses. */
 template <class T>
-bool takes_held_rows(const sl__xent_args &a, const xent_memory<T> &m) {
-  return a.classes <= XENT_ROOM && a.classes % held_row<T>::N == 0 && is_aligned(m.logits) &&
-         is_aligned(m.dlogits);
+bool takes_held_rows(const sl__xent_args &a) {
+  return a.classes <= XENT_ROOM && a.classes % held_row<T, true>::N == 0;
 }
 
 template <class T>
 void xent_held_launch(const sl__xent_args &a, const xent_memory<T> &m, struct sl__cuda *cuda) {
   sums<4> s = sums_into<4>(cuda, m.stats);
   unsigned grid = team_grid<block_team>(a.rows, HELD_THREADS);
-  SL__LAUNCH((xent_held<T>), grid, HELD_THREADS, 0, cuda->stream, a, m.logits, m.labels, m.dlogits,
-             s);
+  if (is_aligned(m.logits) && is_aligned(m.dlogits))
+    SL__LAUNCH((xent_held<T, true>), grid, HELD_THREADS, 0, cuda->stream, a, m.logits, m.labels,
+               m.dlogits, s);
+  else
+    SL__LAUNCH((xent_held<T, false>), grid, HELD_THREADS, 0, cuda->stream, a, m.logits, m.labels,
+               m.dlogits, s);
   finish(cuda, s, grid);
 }
 
@@ -259,7 +282,7 @@ void xent_rows(const sl__xent_args &a, const xent_memory<T> &m, struct sl__cuda 
     xent_launch<T, block_team, false, true>(a, m, THREADS, cuda);
   else if (a.classes <= SHORT_ROW)
     xent_launch<T, warp_team, false, false>(a, m, THREADS, cuda);
-  else if (takes_held_rows(a, m))
+  else if (takes_held_rows<T>(a))
     xent_held_launch(a, m, cuda);
   else if (a.classes <= XENT_ROOM)
     xent_launch<T, block_team, true, false>(a, m, THREADS, cuda);

@@ -112,9 +112,9 @@ struct recording {
   bool is_made;
 };
 
-/* Of a GPU's worker. A loader's slots and the pending steps have a recording for each way to meet;
- * the one that has not run for longest makes room. */
-enum { MOST_RECORDINGS = 16 };
+/* Of a GPU's worker. A loader's slots (up to 16), the pending steps and the two places of recurrent
+ * states have a recording for each way to meet; the one that has not run for longest makes room. */
+enum { MOST_RECORDINGS = 64 };
 struct recordings {
   int worker;
   bool is_refused; /* CUDA did not record it once: it runs without CUDA graphs */

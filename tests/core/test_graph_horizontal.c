@@ -204,8 +204,15 @@ static void dependent_updates_keep_their_order(void **state) {
   compare(&sl__op_sgd, 10, true, NULL, update_by_param, 2);
 }
 
-/* 64 copies are a launch; those that add are launches of their own. */
-enum { COPIES = 65, ADDING = 5 };
+/* 64 copies are a launch; those of other types are launches of their own, and those that add. */
+enum { COPIES = 110, ADDING = 5, FIRST_BF16 = 30, END_BF16 = 40 };
+
+static void take_bf16(struct shards *s) {
+  for (int i = FIRST_BF16; i < END_BF16; i++) {
+    sl__tensor_free(s->param[i]);
+    s->param[i] = bf16_tensor(SL_SHAPE(size_of(i)), NULL);
+  }
+}
 
 static enum sl_status copy_all(const struct shards *s) {
   enum sl_status status = SL_OK;
@@ -219,7 +226,7 @@ static enum sl_status copy_all(const struct shards *s) {
 
 static void copies_are_some_launches(void **state) {
   (void)state;
-  compare(&sl__op_sgd, COPIES + ADDING, false, NULL, copy_all, 3);
+  compare(&sl__op_sgd, COPIES + ADDING, false, take_bf16, copy_all, 5);
 }
 
 /* All calls on one device: another may give other bits. */

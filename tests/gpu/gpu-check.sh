@@ -109,11 +109,11 @@ pictures() {
   } >"$work/images/$1-images-idx3-ubyte"
   { printf "\\0\\0\\10\\1\\0\\0\\0$count"; noise "$2" 10; } >"$work/images/$1-labels-idx1-ubyte"
 }
-images=digits colours=shapes corpus=grammar
+images=digits colours=shapes corpus=grammar pictures_a_step=32
 if [ -n "$small" ]; then # the evaluation at the end would take longer than all steps
   mkdir "$work/images" && pictures train 192 && pictures t10k 10
   head -c 8000 "$0" >"$work/corpus" # a twentieth of it must fill a batch of words
-  images=$work/images colours=$work/images corpus=$work/corpus
+  images=$work/images colours=$work/images corpus=$work/corpus pictures_a_step=8
 fi
 # options TRAINER: such that a CPU takes some seconds
 options() {
@@ -123,7 +123,8 @@ options() {
     lstm_lm)
       echo "--data $corpus --batch 4 --hidden 40 --embed 40 --bptt 12 --lr 1 --dropout 0.2" ;;
     # deep, and normalised by its batch: rounding grows faster than elsewhere, and with the rate
-    resnet) echo "--data $colours --depth 8 --no-augment --batch 32 --momentum 0 --lr 0.0005" ;;
+    resnet) echo "--data $colours --depth 8 --no-augment --batch $pictures_a_step" \
+      "--momentum 0 --lr 0.0005" ;;
     gru)
       echo "--data $corpus --cell gru --tied --batch 4 --hidden 40 --embed 40 --bptt 12" \
         "--chunk 5 --lr 1" ;;

@@ -174,6 +174,7 @@ static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {3, 16, 32, 33, 16, 3, 1, 1, 1, SL_ACTIVATION_RELU})                           \
   CASE(__VA_ARGS__, {2, 16, 32, 32, 40, -3, -2, 1, 0, SL_ACTIVATION_NONE})                         \
   CASE(__VA_ARGS__, {2, 64, 8, 9, 64, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
+  CASE(__VA_ARGS__, {131, 64, 4, 5, 5, 3, 1, 1, 1, SL_ACTIVATION_NONE})                            \
   CASE(__VA_ARGS__, {2, 65, 4, 4, 3, 3, 1, 1, 1, SL_ACTIVATION_RELU})
 
 /* ---- groups: N, C, H, W, K, kernel, stride, pad, dilation, groups, bias, transposed ------------

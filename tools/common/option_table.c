@@ -152,7 +152,7 @@ static const char *take_seed(const char *text, uint64_t *value) {
 }
 
 static const char *take_int(const struct option_row *row, const char *text, int *value) {
-  int64_t whole;
+  int64_t whole = 0;
   const char *why = option_whole(text, (int64_t)row->least, (int64_t)row->most, &whole);
   if (!why) *value = (int)whole;
   return why;
