@@ -31,10 +31,12 @@ static enum sl_status find_parts(const struct sl__graph *g, struct sl__subgraph 
 
 static enum sl_status make_room(const struct sl__subgraph *s, struct recordings *r) {
   size_t buffers = (size_t)s->count, parts = (size_t)s->gpu_part_count;
-  for (int i = 0; i < MOST_RECORDINGS; i++) {
-    r->list[i].address = sl__alloc(buffers, sizeof *r->list[i].address, "a captured graph");
-    r->list[i].graph = sl__alloc(parts, sizeof *r->list[i].graph, "a captured graph");
-    if (!r->list[i].address || !r->list[i].graph) return SL_NO_MEMORY;
+  r->addresses = sl__alloc(MOST_RECORDINGS * buffers, sizeof *r->addresses, "a captured graph");
+  r->graphs = sl__alloc(MOST_RECORDINGS * parts, sizeof *r->graphs, "a captured graph");
+  if (!r->addresses || !r->graphs) return SL_NO_MEMORY;
+  for (size_t i = 0; i < MOST_RECORDINGS; i++) {
+    r->list[i].address = r->addresses + i * buffers;
+    r->list[i].graph = r->graphs + i * parts;
   }
   return SL_OK;
 }
@@ -68,13 +70,13 @@ static void forget(const struct sl__subgraph *s, struct recording *recording) {
 }
 
 void sl__subgraph_forget_recordings(struct sl__subgraph *s) {
-  for (int w = 0; w < s->gpu_count; w++)
-    for (int i = 0; i < MOST_RECORDINGS; i++) {
-      struct recording *recording = &s->recordings[w].list[i];
-      if (recording->graph) forget(s, recording);
-      free(recording->graph);
-      free(recording->address);
-    }
+  for (int w = 0; w < s->gpu_count; w++) {
+    struct recordings *r = &s->recordings[w];
+    for (int i = 0; i < MOST_RECORDINGS; i++)
+      if (r->list[i].graph) forget(s, &r->list[i]);
+    free(r->graphs);
+    free(r->addresses);
+  }
   free(s->recordings);
   free(s->gpu_parts);
 }

@@ -119,6 +119,8 @@ struct recordings {
   int worker;
   bool is_refused; /* CUDA did not record it once: it runs without CUDA graphs */
   int64_t runs;
+  void **addresses; /* of all recordings */
+  struct sl__cuda_graph **graphs;
   struct recording list[MOST_RECORDINGS];
 };
 
