@@ -166,8 +166,16 @@ enum { MOST_STEPS = 200000, WARM_STEPS = 20, LEAST_WARM_STEPS = 3, LEAST_STEPS =
 enum { GPU_WARM_STEPS = 70 };
 static const double warm_s = 1;
 
-static bool is_warm(int64_t steps, double seconds) {
-  if (starpu_worker_get_count_by_type(STARPU_CUDA_WORKER)) return steps > GPU_WARM_STEPS;
+/* Is one of the context's devices a GPU, or `any` where there is one? */
+static bool uses_gpu(const struct sl_context *context) {
+  bool found = false;
+  for (int i = 0; i < sl_device_count(context); i++)
+    found = found || strncmp(sl_device_name(context, i), "cpu", 3) != 0;
+  return found && starpu_worker_get_count_by_type(STARPU_CUDA_WORKER) > 0;
+}
+
+static bool is_warm(bool on_gpu, int64_t steps, double seconds) {
+  if (on_gpu) return steps > GPU_WARM_STEPS;
   return steps > WARM_STEPS || (steps > LEAST_WARM_STEPS && seconds > warm_s);
 }
 
@@ -200,7 +208,7 @@ static double gpu_idle(void) {
 
 /* Several steps are in flight, so a step's time is the time between two reports. Reports of short
  * steps come in bunches: these steps are timed together. */
-static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *trainer,
+static enum sl_status run_steps(const struct bench *bench, bool on_gpu, struct sl_trainer *trainer,
                                 struct sl_loader *loader, struct measured *measured) {
   struct sl_report report;
   struct sl__cpu_time begin = {0};
@@ -226,7 +234,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
       first = now;
       measured->start_s = first - bench->started;
     }
-    if (!warm && is_warm(done, now - first)) {
+    if (!warm && is_warm(on_gpu, done, now - first)) {
       warm = true;
       gpu_idle();
       begin = sl__cpu_time_now();
@@ -313,7 +321,7 @@ static int bench_one(struct bench *bench) {
   if (status == SL_OK) status = network->build(network, model);
   if (status == SL_OK)
     status = sl_trainer_new(model, &network->optimizer, NULL, &trainer_options, &trainer);
-  if (status == SL_OK) status = run_steps(bench, trainer, loader, &measured);
+  if (status == SL_OK) status = run_steps(bench, uses_gpu(context), trainer, loader, &measured);
   int code = 0;
   if (status != SL_OK) {
     fprintf(stderr, "bench_train: %s\n", sl_error());

@@ -48,33 +48,20 @@ __global__ void turn(job w, int heads, const T *x, T *to) {
 
 /* ---- the softmax's gradient ----------------------------------------------------------------- */
 
-/* delta = <y, dy> of each query: DELTA_LANES lanes each, eight values of each at a time. PACKED
- * only says how they are loaded. */
+/* delta = <y, dy> of each query: DELTA_LANES lanes each, eight values of each at a time. */
 constexpr int DELTA_LANES = 8;
 
-template <bool PACKED, class T>
-__device__ sl::pack<T, 8> load_eight(const T *from, int left) {
-  if constexpr (PACKED) {
-    return *reinterpret_cast<const sl::pack<T, 8> *>(from);
-  } else {
-    sl::pack<T, 8> eight;
-#pragma unroll
-    for (int i = 0; i < 8; i++) eight.v[i] = i < left ? from[i] : sl::narrow<T>(0);
-    return eight;
-  }
-}
-
-template <bool PACKED, class T>
-__global__ void find_delta(job w, const T *y, const T *dy) {
+template <class T>
+__global__ void find_delta(job w, bool aligned, const T *y, const T *dy) {
   int64_t at = sl::thread_index() / DELTA_LANES, count = w.a.rows * w.a.steps * w.a.heads;
   const int64_t from = (at < count ? at : 0) * w.a.dims;
-  float sum = 0;
+  float sum = 0, a[8], b[8];
   for (int d = static_cast<int>(threadIdx.x) % DELTA_LANES * 8; d < w.a.dims;
        d += DELTA_LANES * 8) {
-    const auto a = load_eight<PACKED>(y + from + d, w.a.dims - d);
-    const auto b = load_eight<PACKED>(dy + from + d, w.a.dims - d);
+    read_eight(y + from + d, w.a.dims - d, aligned, a);
+    read_eight(dy + from + d, w.a.dims - d, aligned, b);
 #pragma unroll
-    for (int i = 0; i < 8; i++) sum += sl::value(a.v[i]) * sl::value(b.v[i]);
+    for (int i = 0; i < 8; i++) sum += a[i] * b[i];
   }
 #pragma unroll
   for (int i = DELTA_LANES / 2; i; i /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
@@ -84,10 +71,8 @@ __global__ void find_delta(job w, const T *y, const T *dy) {
 template <class T>
 void find_deltas(struct sl__cuda *cuda, const job &w, const T *y, const T *dy) {
   unsigned blocks = sl::blocks(DELTA_LANES * w.a.rows * w.a.steps * w.a.heads);
-  if (w.a.dims % 8 == 0 && sl::is_aligned(y) && sl::is_aligned(dy))
-    SL__LAUNCH((find_delta<true, T>), blocks, sl::THREADS, 0, cuda->stream, w, y, dy);
-  else
-    SL__LAUNCH((find_delta<false, T>), blocks, sl::THREADS, 0, cuda->stream, w, y, dy);
+  bool aligned = w.a.dims % 8 == 0 && sl::is_aligned(y) && sl::is_aligned(dy);
+  SL__LAUNCH((find_delta<T>), blocks, sl::THREADS, 0, cuda->stream, w, aligned, y, dy);
 }
 
 /* ---- a task's memory ------------------------------------------------------------------------ */

@@ -81,19 +81,6 @@ struct slopes {
   };
 };
 
-/* A pack of values, LOADED of them at a time. */
-template <int N, int LOADED, class T>
-__device__ sl::pack<T, N> load(const T *x, int64_t pack) {
-  sl::pack<T, N> all;
-#pragma unroll
-  for (int k = 0; k < N; k += LOADED) {
-    auto some = *reinterpret_cast<const sl::pack<T, LOADED> *>(x + pack * N + k);
-#pragma unroll
-    for (int j = 0; j < LOADED; j++) all.v[k + j] = some.v[j];
-  }
-  return all;
-}
-
 /* Block (c, part) goes over channel c's packs, row by row. If there is one part, f(c, sums) follows
  * at once. LOADED, which depends on the alignment, changes nothing in the sums. */
 template <int N, int LOADED, class W, class T, class F>
@@ -106,8 +93,8 @@ __global__ void sum_planes(W what, F f, sl::divider packs, int64_t count, int64_
   for (int64_t j = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; j < count;
        j += step) {
     int64_t n = packs(j), at = (n * channels + c) * packs.by + (j - n * packs.by);
-    sl::pack<T, N> vx = load<N, LOADED>(x, at), vdy = vx;
-    if (dy) vdy = load<N, LOADED>(dy, at);
+    sl::pack<T, N> vx = sl::load_pack<N, LOADED>(x + at * N), vdy = vx;
+    if (dy) vdy = sl::load_pack<N, LOADED>(dy + at * N);
     channel.add(sum, vx, vdy);
   }
   sum.a = sl::block_sum(sum.a);
@@ -330,13 +317,6 @@ struct value_in {
   }
 };
 
-struct value_of {
-  channel_of channel;
-  const float4 *coefficients;
-  bool has_relu;
-  __device__ value_in of(int64_t i) const { return {coefficients[channel(i)], has_relu}; }
-};
-
 struct slope_in {
   coefficients_of_slope c;
   bool has_relu;
@@ -349,12 +329,16 @@ struct slope_in {
   }
 };
 
-struct slope_of {
+/* In's functor of a value's channel, from its coefficients of type C. */
+template <class In, class C>
+struct by_channel {
   channel_of channel;
-  const coefficients_of_slope *coefficients;
+  const C *coefficients;
   bool has_relu;
-  __device__ slope_in of(int64_t i) const { return {coefficients[channel(i)], has_relu}; }
+  __device__ In of(int64_t i) const { return {coefficients[channel(i)], has_relu}; }
 };
+using value_of = by_channel<value_in, float4>;
+using slope_of = by_channel<slope_in, coefficients_of_slope>;
 
 /* Makes the coefficients itself, which saves a launch. */
 struct slope_from_sums {

@@ -58,6 +58,19 @@ __device__ inline int64_t place_in_lse(const job &w, int64_t n, int64_t t, int64
   return (n * w.a.steps + t) * w.a.heads + head;
 }
 
+/* Eight values of a row that has `left` more; zeros behind them. */
+template <class V>
+__device__ void read_eight(const V *from, int left, bool aligned, float (&v)[8]) {
+  if (aligned && left >= 8) {
+    const auto eight = *reinterpret_cast<const pack<V, 8> *>(from);
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = value(eight.v[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = i < left ? value(from[i]) : 0;
+  }
+}
+
 /* Value d of a head of time step t, turned; direction -1: back. */
 template <class T>
 __device__ float turned(const job &w, int64_t t, const T *x, int64_t d, float direction) {

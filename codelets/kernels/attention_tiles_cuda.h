@@ -62,14 +62,7 @@ template <class S, class V>
 __device__ void take_eight(const V *row, bool valid, int d, int dims, bool aligned,
                            typename S::stored *to) {
   float v[8] = {};
-  if (valid && aligned && d + 8 <= dims) {
-    const auto eight = *reinterpret_cast<const pack<V, 8> *>(row + d);
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = value(eight.v[i]);
-  } else if (valid) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = d + i < dims ? value(row[d + i]) : 0;
-  }
+  if (valid) read_eight(row + d, dims - d, aligned, v);
   S::core::store(v, to);
 }
 
@@ -113,6 +106,21 @@ __device__ void take_steps(const job &w, const rows<V> &from, const position &at
   take_tile<S, ROWS>(
       w, from, to, [&](int r) { return start + (r < left ? r : 0) * from.step; },
       [&](int r) { return r < left; });
+}
+
+/* The number of tiles of keys that the block's queries read, and tile i of keys and of values. */
+template <class S>
+__device__ int key_tiles(const job &w, const position &at) {
+  int64_t end = at.first + S::ROWS < w.a.steps ? at.first + S::ROWS : w.a.steps;
+  return static_cast<int>((w.a.o.position + end + S::COLUMNS - 1) / S::COLUMNS);
+}
+template <class S, class T, class Key>
+__device__ void take_keys(const job &w, const factors<T, Key> &f, const position &at, int i,
+                          typename S::stored *tile, int stage) {
+#pragma unroll
+  for (int which = 0; which < 2; which++)
+    take_steps<S, S::COLUMNS>(w, f.kv[which], at, at.head / group_of(w), i * S::COLUMNS, keys_of(w),
+                              S::others(tile, stage, which));
 }
 
 /* Calls take(i, stage) for tiles 0 to count - 1, after load(i, stage) has filled the stage; begin()
@@ -306,20 +314,13 @@ __global__ void __launch_bounds__(S::THREADS, S::AT_ONCE)
   SL__SHARED(uint4, memory);
   auto *tile = reinterpret_cast<typename S::stored *>(memory);
   const position at(w.a.heads, tiles, S::ROWS, true);
-  int64_t query = w.a.o.position + at.first + at.row, kv = at.head / group_of(w);
-  int64_t end = at.first + S::ROWS < w.a.steps ? at.first + S::ROWS : w.a.steps;
+  int64_t query = w.a.o.position + at.first + at.row;
   int warp = at.row - lane_row();
   softmax<S> soft{w.a.scale};
   own_rows<S, S::HELD> q{tile + warp * S::PITCH, {}};
   take_steps<S, S::ROWS>(w, f.q, at, at.head, at.first, w.a.steps, tile);
   each_tile<S>(
-      static_cast<int>((w.a.o.position + end + S::COLUMNS - 1) / S::COLUMNS),
-      [&](int i, int stage) {
-#pragma unroll
-        for (int which = 0; which < 2; which++)
-          take_steps<S, S::COLUMNS>(w, f.kv[which], at, kv, i * S::COLUMNS, keys_of(w),
-                                    S::others(tile, stage, which));
-      },
+      key_tiles<S>(w, at), [&](int i, int stage) { take_keys<S>(w, f, at, i, tile, stage); },
       [&] { q.hold(); },
       [&](int i, int stage) {
         fragment_c s[S::BLOCKS];
@@ -378,8 +379,7 @@ __global__ void __launch_bounds__(S::THREADS)
   SL__SHARED(uint4, memory);
   auto *tile = reinterpret_cast<typename S::stored *>(memory);
   const position at(w.a.heads, tiles, S::ROWS, true);
-  int64_t query = w.a.o.position + at.first + at.row, kv = at.head / group_of(w);
-  int64_t end = at.first + S::ROWS < w.a.steps ? at.first + S::ROWS : w.a.steps;
+  int64_t query = w.a.o.position + at.first + at.row;
   int warp = at.row - lane_row();
   own_rows<S, S::HELD> q{tile + warp * S::PITCH, {}}, o{tile + (S::ROWS + warp) * S::PITCH, {}};
   fragment_c dq[S::PARTS] = {};
@@ -393,13 +393,7 @@ __global__ void __launch_bounds__(S::THREADS)
   take_steps<S, S::ROWS>(w, f.q, at, at.head, at.first, w.a.steps, tile);
   take_steps<S, S::ROWS>(w, f.dy, at, at.head, at.first, w.a.steps, tile + S::ROWS * S::PITCH);
   each_tile<S>(
-      static_cast<int>((w.a.o.position + end + S::COLUMNS - 1) / S::COLUMNS),
-      [&](int i, int stage) {
-#pragma unroll
-        for (int which = 0; which < 2; which++)
-          take_steps<S, S::COLUMNS>(w, f.kv[which], at, kv, i * S::COLUMNS, keys_of(w),
-                                    S::others(tile, stage, which));
-      },
+      key_tiles<S>(w, at), [&](int i, int stage) { take_keys<S>(w, f, at, i, tile, stage); },
       [&] {
         q.hold();
         o.hold();

@@ -337,7 +337,7 @@ __device__ inline void leave(const results<bf16> &to, const fragment_c (&c)[PART
                        to.finished(c[i + k].v[2 * half + 1], half, pixel + 1));
       }
       turn_quad(v);
-      __syncwarp(); /* another lane has read what was there */
+      __syncwarp(); /* another lane has read the values there */
       to.write(half, to.first + (i + lane_column()) * 8, v);
     }
 }
@@ -854,9 +854,9 @@ void convolve_back(struct sl__cuda *cuda, const sl__groupconv_args &a, const T *
     run_back<4>(cuda, a, dy, weight, dx, add);
 }
 
-/* Enough blocks for any GPU, but not so many that their sums are more than what they read, or than
- * a part of the second-level cache; a matter of the sizes only, so that all GPUs add in the same
- * order. */
+/* Enough blocks for any GPU; but their sums are no more than the values that they read, or than
+ * CACHED_SUMS, a part of the second-level cache. The number depends on the sizes only, so that all
+ * GPUs add in the same order. */
 constexpr int64_t CACHED_SUMS = 3 << 20;
 
 inline int64_t parts_of(const job &w, int64_t units, int64_t jobs, int64_t sums, size_t element) {

@@ -181,7 +181,20 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
   T v[N];
 };
 
-/* f for the N values from i on: f itself, or what it has for a pack as a whole. */
+/* N values that lie side by side, LOADED of them at a time: what their alignment allows. */
+template <int N, int LOADED, class T>
+__device__ inline pack<T, N> load_pack(const T *from) {
+  pack<T, N> all;
+#pragma unroll
+  for (int k = 0; k < N; k += LOADED) {
+    auto some = *reinterpret_cast<const pack<T, LOADED> *>(from + k);
+#pragma unroll
+    for (int j = 0; j < LOADED; j++) all.v[k + j] = some.v[j];
+  }
+  return all;
+}
+
+/* f for the N values from i on: f itself, or the functor that it makes for a pack as a whole. */
 template <class F>
 __device__ inline auto for_pack(const F &f, [[maybe_unused]] int64_t i) {
   if constexpr (requires { f.of_pack(i); })

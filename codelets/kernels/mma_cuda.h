@@ -80,7 +80,7 @@ inline uint32_t rounded_to_tf32(float x) {
 inline uint32_t pair_of(float first, float second) {
   return sl__bf16_code(first) | static_cast<uint32_t>(sl__bf16_code(second)) << 16;
 }
-/* What each lane of the warp brings. As in multiply, two sets by turns. */
+/* The offsets of all lanes of the warp. As in multiply, two sets by turns. */
 SL_UNSEEN inline const int *of_lanes(int offset) {
   static thread_local int all[32][2][32];
   static thread_local unsigned char turns[1024];
@@ -226,8 +226,8 @@ __device__ inline void load_two_turned(fragment_b (&b)[2], const uint16_t *tile,
 
 /* ---- kinds of numbers ---------------------------------------------------------------------- */
 
-/* stored: an element of a tile; store: eight neighbours, at a multiple of 16 bytes; KEEPS<V>: the
- * bits of a V are what a tile keeps of it. DEPTH: the terms of an instruction, as elements of a
+/* stored: an element of a tile; store: eight neighbours, at a multiple of 16 bytes; KEEPS<V>: a
+ * tile keeps the bits of a V as they are. DEPTH: the terms of an instruction, as elements of a
  * row. load_a: the rows and terms of A from tile on; load_two: two B of neighbouring columns, which
  * are the tile's rows; load_two_turned: whose terms are the tile's rows (in the sequence of a_of).
  * a_of: DEPTH columns of a result, C's `DEPTH / 8`, as an A. */

@@ -1,5 +1,5 @@
-/* LSTM's and GRU's sizes on a GPU, and what one thread does for one element of a time step: for
- * recurrent_cuda.h, which says what a Cell is, and recurrent_tiles_cuda.h. */
+/* LSTM's and GRU's sizes on a GPU, and a thread's work on one element of a time step: for
+ * recurrent_cuda.h, which describes a Cell, and recurrent_tiles_cuda.h. */
 #ifndef SL_CODELETS_KERNELS_RECURRENT_CELL_CUDA_H
 #define SL_CODELETS_KERNELS_RECURRENT_CELL_CUDA_H
 

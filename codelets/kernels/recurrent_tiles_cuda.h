@@ -290,8 +290,8 @@ __device__ void multiply_step(const step_sizes &w, const step_place<S> &at, cons
 
 /* From architecture 9.0 on a launch may begin when all blocks of the one in front have called
  * let_next_begin(); then its start and its loads of weights take no time of their own. A step calls
- * it when the launch in front has ended, so what it reads before is what was written two launches
- * ago or earlier. */
+ * it when the launch in front has ended, so all values that it reads before were written two
+ * launches ago or earlier. */
 __device__ inline void end_of_launch_in_front() {
 #if !defined(SL_CUDA_STANDIN) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -80,18 +80,14 @@ __device__ inline int32_t sum_before(int32_t v, int32_t *total) {
  * either way, since a shard's alignment may differ from run to run. */
 template <bool PACKED>
 __device__ inline double squares(const float *x, int64_t n) {
-  constexpr int N = 4, LOADED = PACKED ? N : 1;
+  constexpr int N = 4;
   int64_t packs = n / N, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   double sum = 0;
 #pragma unroll 4
   for (int64_t p = thread_index(); p < packs; p += step) {
+    const auto v = load_pack < N, PACKED ? N : 1 > (x + p * N);
 #pragma unroll
-    for (int k = 0; k < N; k += LOADED) {
-      pack<float, LOADED> v = *reinterpret_cast<const pack<float, LOADED> *>(x + p * N + k);
-#pragma unroll
-      for (int j = 0; j < LOADED; j++)
-        sum += static_cast<double>(v.v[j]) * static_cast<double>(v.v[j]);
-    }
+    for (int k = 0; k < N; k++) sum += static_cast<double>(v.v[k]) * static_cast<double>(v.v[k]);
   }
   for (int64_t i = packs * N + thread_index(); i < n; i += step)
     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);

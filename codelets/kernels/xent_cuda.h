@@ -129,16 +129,6 @@ struct held_row {
 
   __device__ static int pack_of(int p) { return p * HELD_THREADS + static_cast<int>(threadIdx.x); }
 
-  __device__ static pack<T, N> load_pack(const T *from) {
-    if constexpr (PACKED) {
-      return *reinterpret_cast<const pack<T, N> *>(from);
-    } else {
-      pack<T, N> some;
-#pragma unroll
-      for (int k = 0; k < N; k++) some.v[k] = from[k];
-      return some;
-    }
-  }
   __device__ static void store_pack(const pack<T, N> &some, T *to) {
     if constexpr (PACKED)
       *reinterpret_cast<pack<T, N> *>(to) = some;
@@ -151,7 +141,7 @@ struct held_row {
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
       bool has = pack_of(p) < packs;
-      const auto some = load_pack(from + (has ? pack_of(p) : 0) * N);
+      const auto some = load_pack < N, PACKED ? N : 1 > (from + (has ? pack_of(p) : 0) * N);
 #pragma unroll
       for (int k = 0; k < N; k++) v[p][k] = has ? value(some.v[k]) : -INFINITY;
     }

@@ -268,8 +268,8 @@ static void assert_share(const char *what, double *got, double *want, int64_t n,
   free(want);
 }
 
-/* What a GPU does in blocks of each size, and beyond: on tensor cores, a block takes 16, 32 or 64
- * rows of as few units as let it work on all multiprocessors. */
+/* Shapes that a GPU computes in blocks of each size, and larger ones: on tensor cores, a block
+ * takes 16, 32 or 64 rows of as few units as let it work on all multiprocessors. */
 static const struct cell blocks[] = {{70, 2, 3, 130, 0, 0, 0, 0},
                                      {150, 3, 4, 65, 0, 0, 0, BOTH},
                                      {250, 2, 4, 65, 0, 0, 0, REVERSE},
