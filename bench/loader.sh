@@ -31,8 +31,8 @@ measure() {
   cat "$lines" >&2
   echo "$*: $(tail -n 1 "$lines")"
 }
-measure pictures --pictures "$pictures" --threads 1
-measure pictures --pictures "$pictures" --threads 2
-measure train --pictures "$pictures" --threads 1
+measure pictures --pictures "$pictures" --batch 16 --threads 1
+measure pictures --pictures "$pictures" --batch 16 --threads 2
+measure train --pictures "$pictures" --batch 16 --threads 1
 measure array --megabytes "$megabytes"
 measure array --megabytes "$megabytes" --shuffle

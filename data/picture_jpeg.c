@@ -24,7 +24,11 @@ struct sl__jpeg_decoder {
   struct jpeg_error_mgr errors;
   jmp_buf failed;
   const char *why;
+  uint8_t *bytes; /* a file, and markers of the end */
+  size_t room;
 };
+
+static const char cut_short[] = "damaged, or cut short";
 
 static void give_up(j_common_ptr jpeg) {
   struct sl__jpeg_decoder *d = jpeg->client_data;
@@ -39,7 +43,7 @@ static void judge_warning(j_common_ptr jpeg, int level) {
   struct sl__jpeg_decoder *d = jpeg->client_data;
   int code = jpeg->err->msg_code;
   if (level >= 0 || (code != JWRN_JPEG_EOF && code != JWRN_HIT_MARKER)) return;
-  d->why = "damaged, or cut short";
+  d->why = cut_short;
   longjmp(d->failed, 1);
 }
 
@@ -76,8 +80,8 @@ static int choose_colours(j_decompress_ptr jpeg) {
   return jpeg->num_components;
 }
 
-/* Lines at a time: as many as libjpeg decodes together, and so few that they stay in the caches. */
-enum { LINES = 16 };
+/* Lines at a time: so few that a processor stores their floats while libjpeg makes the next. */
+enum { LINES = 8 };
 
 static const char *read_lines(struct sl__jpeg_decoder *d, int channels,
                               struct sl__picture *picture) {
@@ -99,12 +103,31 @@ static const char *read_lines(struct sl__jpeg_decoder *d, int channels,
   return NULL;
 }
 
-static const char *decode(struct sl__jpeg_decoder *d, const uint8_t *bytes, size_t size,
-                          int64_t width, int64_t height, struct sl__picture *picture) {
+/* libjpeg-turbo uses its fast Huffman decoder while 512 bytes are left for each of a unit's blocks,
+ * which are at most 10: for half of a small file, or less. So markers of the end follow the file; a
+ * picture that needs them is cut short. */
+enum { ENDS = 512 * 10 };
+
+static const char *copy_file(struct sl__jpeg_decoder *d, const uint8_t *bytes, size_t size) {
+  static const uint8_t end[] = {0xff, JPEG_EOI};
+  if (size + ENDS > d->room) {
+    free(d->bytes);
+    d->room = size + ENDS;
+    d->bytes = malloc(d->room);
+  }
+  if (!d->bytes) d->room = 0;
+  if (!d->bytes) return "is too large for the memory";
+  memcpy(d->bytes, bytes, size);
+  for (size_t i = 0; i < ENDS; i += sizeof end) memcpy(d->bytes + size + i, end, sizeof end);
+  return NULL;
+}
+
+static const char *decode(struct sl__jpeg_decoder *d, size_t size, int64_t width, int64_t height,
+                          struct sl__picture *picture) {
   j_decompress_ptr jpeg = &d->jpeg;
   if (setjmp(d->failed)) return d->why;
   begin(d);
-  jpeg_mem_src(jpeg, bytes, (unsigned long)size);
+  jpeg_mem_src(jpeg, d->bytes, (unsigned long)(size + ENDS));
   jpeg_read_header(jpeg, TRUE);
   if (jpeg->num_components != 1 && jpeg->num_components != 3)
     return "is a JPEG for print (CMYK); save it in RGB";
@@ -113,19 +136,22 @@ static const char *decode(struct sl__jpeg_decoder *d, const uint8_t *bytes, size
   int channels = choose_colours(jpeg);
   choose_scale(jpeg, width, height);
   jpeg_start_decompress(jpeg);
-  return read_lines(d, channels, picture);
+  const char *why = read_lines(d, channels, picture);
+  return why || jpeg->src->bytes_in_buffer >= ENDS ? why : cut_short;
 }
 
 const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,
                           struct sl__picture *picture) {
   if (!picture->decoder) picture->decoder = calloc(1, sizeof *picture->decoder);
   if (!picture->decoder) return "is too large for the memory";
-  return decode(picture->decoder, bytes, size, width, height, picture);
+  const char *why = copy_file(picture->decoder, bytes, size);
+  return why ? why : decode(picture->decoder, size, width, height, picture);
 }
 
 void sl__jpeg_free(struct sl__jpeg_decoder *decoder) {
   if (!decoder) return;
   jpeg_destroy_decompress(&decoder->jpeg);
+  free(decoder->bytes);
   free(decoder);
 }
 #else
