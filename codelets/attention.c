@@ -12,10 +12,13 @@
 #include "codelets/activation.h"
 #include "codelets/dropout.h"
 #include "codelets/kernels/bf16_adapter.h"
+#include "codelets/kernels/cache_prefetch.h"
+#include "codelets/kernels/sum.h"
 #include "codelets/kernels/tiles.h"
 #include "core/base/error.h"
 
-enum { TILE = 64, BLOCK = 64, PARTS = 16 }; /* rows of a tile, keys of a block, partial sums */
+enum { TILE = 64, BLOCK = 64, PARTS = SL__SUM_PARTS }; /* rows of a tile, keys of a block */
+enum { MOST_REQUESTED = 32 * 1024 };                   /* floats of a sequence */
 
 /* ---- products ------------------------------------------------------------------------------ */
 
@@ -317,18 +320,14 @@ SL__INLINE void softmax_row(float *s, int32_t keys, float *most, float *sum, flo
   for (int k = 0; k < PARTS; k++) part[k] = s[k];
   for (int32_t c = PARTS; c < end; c += PARTS)
     for (int k = 0; k < PARTS; k++) part[k] = s[c + k] > part[k] ? s[c + k] : part[k];
-  for (int half = PARTS / 2; half; half /= 2)
-    for (int k = 0; k < half; k++) part[k] = part[k + half] > part[k] ? part[k + half] : part[k];
-  top = part[0] > top ? part[0] : top;
+  top = sl__most_part(part, top);
   for (int32_t c = 0; c < end; c++) s[c] = sl__exp(s[c] - top);
   for (int32_t c = end; c < BLOCK; c++) s[c] = 0;
   for (int k = 0; k < PARTS; k++) part[k] = s[k];
   for (int32_t c = PARTS; c < end; c += PARTS)
     for (int k = 0; k < PARTS; k++) part[k] += s[c + k];
-  for (int half = PARTS / 2; half; half /= 2)
-    for (int k = 0; k < half; k++) part[k] += part[k + half];
   float rest = sl__exp(*most - top);
-  *sum = *sum * rest + part[0];
+  *sum = *sum * rest + sl__sum_parts(part);
   *most = top;
   if (rest == 1) return;
   for (int64_t i = 0; i < width; i++) o[i] *= rest;
@@ -417,6 +416,21 @@ static void forward_head(struct work *w) {
   for (int64_t m = 0; m < all; m += TILE) forward_tile(w, m, all - m < TILE ? all - m : TILE);
 }
 
+/* A head's values lie far apart in a sequence, which no processor foresees. So a sequence that fits
+ * into a core's own cache is requested in the order of memory. */
+static void request_sequence(const struct work *w) {
+  const struct sl__attention_args *a = w->a;
+  int64_t in = sl__attention_in(a), out = sl__attention_out(a);
+  if (a->steps * in > MOST_REQUESTED) return;
+  for (int64_t t = w->row * a->steps; t < (w->row + 1) * a->steps; t++) {
+    sl__prefetch_cache_lines(w->x + t * in, in);
+    if (!w->dx) continue;
+    sl__prefetch_cache_lines(w->y + t * out, out);
+    sl__prefetch_cache_lines(w->dy + t * out, out);
+    sl__prefetch_for_write(w->dx + t * in, in);
+  }
+}
+
 /* The work of rows x heads of keys. */
 static void each_head(struct work *w, const void *cl_arg, float *scratch, bool backward,
                       void (*head)(struct work *w)) {
@@ -426,6 +440,7 @@ static void each_head(struct work *w, const void *cl_arg, float *scratch, bool b
   for (int64_t i = range.first; i < range.end; i++) {
     w->row = i / w->a->kv_heads;
     w->kv = i % w->a->kv_heads;
+    if (!w->kv || i == range.first) request_sequence(w);
     head(w);
   }
 }
@@ -488,9 +503,7 @@ SL__SIMD static void load_slopes(struct work *w, int64_t first, int64_t rows) {
     for (; d + PARTS <= dims; d += PARTS)
       for (int k = 0; k < PARTS; k++) part[k] += y[d + k] * dy[d + k];
     for (int k = 0; d + k < dims; k++) part[k] += y[d + k] * dy[d + k];
-    for (int half = PARTS / 2; half; half /= 2)
-      for (int k = 0; k < half; k++) part[k] += part[k + half];
-    w->sum[r] = part[0];
+    w->sum[r] = sl__sum_parts(part);
     w->most[r] = w->lse[place_in_lse(w, first + r)];
   }
 }

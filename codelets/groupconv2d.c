@@ -10,6 +10,7 @@
 #include "codelets/kernels/conv.h"
 #include "codelets/kernels/conv_bias.h"
 #include "codelets/kernels/planes.h"
+#include "codelets/kernels/sum.h"
 #include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -123,7 +124,7 @@ SL__KERNEL void sl__groupconv2d_scatter_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-enum { PARTS = 16 }; /* partial sums: one order of summation for all widths of vectors */
+enum { PARTS = SL__SUM_PARTS }; /* one order of summation for all widths of vectors */
 
 /* part += y x along a row. */
 SL__INLINE void add_products(const float *y, const float *x, int32_t stride, int32_t n,
@@ -151,9 +152,7 @@ SL__SIMD static float weight_slope(const struct sl__groupconv_args *a, const flo
     x += (int64_t)a->channels * a->height * a->width;
     y += (int64_t)a->out_channels * a->out_height * a->out_width;
   }
-  for (int half = PARTS / 2; half; half /= 2)
-    for (int k = 0; k < half; k++) part[k] += part[k + half];
-  return part[0];
+  return sl__sum_parts(part);
 }
 
 SL__SIMD static void bias_slopes(const float *dy, int64_t images, int64_t channels, int64_t plane,

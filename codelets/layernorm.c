@@ -8,26 +8,12 @@
 
 #include "codelets/codelets.h"
 #include "codelets/kernels/bf16_adapter.h"
+#include "codelets/kernels/sum.h"
 #include "core/base/error.h"
 
-enum { PARTS = 16 }; /* partial sums: one order of summation for all widths of vectors */
+enum { PARTS = SL__SUM_PARTS }; /* one order of summation for all widths of vectors */
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
-
-SL__INLINE float sum_parts(float part[PARTS]) {
-  for (int half = PARTS / 2; half; half /= 2)
-    for (int k = 0; k < half; k++) part[k] += part[k + half];
-  return part[0];
-}
-
-SL__SIMD static float sum_of(const float *x, int64_t n) {
-  float part[PARTS] = {0};
-  int64_t i = 0;
-  for (; i + PARTS <= n; i += PARTS)
-    for (int k = 0; k < PARTS; k++) part[k] += x[i + k];
-  for (int k = 0; i + k < n; k++) part[k] += x[i + k];
-  return sum_parts(part);
-}
 
 SL__SIMD static float squares_of(const float *x, float mean, int64_t n) {
   float part[PARTS] = {0};
@@ -35,7 +21,7 @@ SL__SIMD static float squares_of(const float *x, float mean, int64_t n) {
   for (; i + PARTS <= n; i += PARTS)
     for (int k = 0; k < PARTS; k++) part[k] += (x[i + k] - mean) * (x[i + k] - mean);
   for (int k = 0; i + k < n; k++) part[k] += (x[i + k] - mean) * (x[i + k] - mean);
-  return sum_parts(part);
+  return sl__sum_parts(part);
 }
 
 /* The sum of dy (x - mean). */
@@ -45,11 +31,11 @@ SL__SIMD static float products_of(const float *dy, const float *x, float mean, i
   for (; i + PARTS <= n; i += PARTS)
     for (int k = 0; k < PARTS; k++) part[k] += dy[i + k] * (x[i + k] - mean);
   for (int k = 0; i + k < n; k++) part[k] += dy[i + k] * (x[i + k] - mean);
-  return sum_parts(part);
+  return sl__sum_parts(part);
 }
 
 static struct sl__row_stats stats_of(const struct sl__layernorm_args *a, const float *x) {
-  struct sl__row_stats s = {a->is_rms ? 0 : sum_of(x, a->size) / (float)a->size, 0};
+  struct sl__row_stats s = {a->is_rms ? 0 : sl__sum_run(x, a->size) / (float)a->size, 0};
   s.inverse = sl__row_inverse(a, squares_of(x, s.mean, a->size));
   return s;
 }
@@ -118,8 +104,8 @@ SL__SIMD static void sums_each(const float *x, const float *dy, float mean, cons
     for (int64_t k = 0; k < most; k++) part[k] += gamma[i + k] * dy[i + k];
     for (int64_t k = 0; k < most; k++) other[k] += gamma[i + k] * dy[i + k] * (x[i + k] - mean);
   }
-  *sum = sum_parts(part);
-  *product = sum_parts(other);
+  *sum = sl__sum_parts(part);
+  *product = sl__sum_parts(other);
 }
 
 static void backward_row(const struct sl__layernorm_args *a, const float *x, const float *gamma,
@@ -133,7 +119,7 @@ static void backward_row(const struct sl__layernorm_args *a, const float *x, con
   }
   for (int64_t c = 0; c < a->channels; c++) {
     float factor = gamma ? gamma[c] : 1;
-    sum += factor * sum_of(dy + c * a->plane, a->plane);
+    sum += factor * sl__sum_run(dy + c * a->plane, a->plane);
     product += factor * products_of(dy + c * a->plane, x + c * a->plane, s.mean, a->plane);
   }
   struct sl__row_slopes v = sl__row_slopes_of(a, s, sum, product);
@@ -174,7 +160,7 @@ SL__KERNEL void sl__layernorm_backward_weight_cpu(void *buffers[], void *cl_arg)
     }
     for (int64_t c = 0, at = 0; c < a->channels; c++, at += a->plane) {
       gamma[c] += s.inverse * products_of(dy + at, x + at, s.mean, a->plane);
-      if (beta) beta[c] += sum_of(dy + at, a->plane);
+      if (beta) beta[c] += sl__sum_run(dy + at, a->plane);
     }
   }
 }

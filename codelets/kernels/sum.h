@@ -8,15 +8,31 @@
 
 enum { SL__SUM_PARTS = 16 }; /* partial sums */
 
-SL__SIMD static float sl__sum_run(const float *x, int64_t n) {
+/* Of the partial sums. Without loops over the halves, so that all of it stays in registers. */
+SL__INLINE float sl__sum_parts(const float *part) {
+  float half[8], quarter[4];
+  for (int k = 0; k < 8; k++) half[k] = part[k] + part[k + 8];
+  for (int k = 0; k < 4; k++) quarter[k] = half[k] + half[k + 4];
+  return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+
+/* The greatest of them and of least. */
+SL__INLINE float sl__most_part(const float *part, float least) {
+  float half[8], quarter[4], pair[2];
+  for (int k = 0; k < 8; k++) half[k] = part[k + 8] > part[k] ? part[k + 8] : part[k];
+  for (int k = 0; k < 4; k++) quarter[k] = half[k + 4] > half[k] ? half[k + 4] : half[k];
+  for (int k = 0; k < 2; k++) pair[k] = quarter[k + 2] > quarter[k] ? quarter[k + 2] : quarter[k];
+  float most = pair[1] > pair[0] ? pair[1] : pair[0];
+  return most > least ? most : least;
+}
+
+__attribute__((unused)) SL__SIMD static float sl__sum_run(const float *x, int64_t n) {
   float part[SL__SUM_PARTS] = {0};
   int64_t i = 0;
   for (; i + SL__SUM_PARTS <= n; i += SL__SUM_PARTS)
     for (int k = 0; k < SL__SUM_PARTS; k++) part[k] += x[i + k];
   for (int k = 0; i + k < n; k++) part[k] += x[i + k];
-  for (int half = SL__SUM_PARTS / 2; half; half /= 2)
-    for (int k = 0; k < half; k++) part[k] += part[k + half];
-  return part[0];
+  return sl__sum_parts(part);
 }
 
 #endif
