@@ -122,12 +122,13 @@ static const char *copy_file(struct sl__jpeg_decoder *d, const uint8_t *bytes, s
   return NULL;
 }
 
-static const char *decode(struct sl__jpeg_decoder *d, size_t size, int64_t width, int64_t height,
-                          struct sl__picture *picture) {
+/* ends: bytes of them that libjpeg sees. */
+static const char *decode(struct sl__jpeg_decoder *d, size_t size, size_t ends, int64_t width,
+                          int64_t height, struct sl__picture *picture) {
   j_decompress_ptr jpeg = &d->jpeg;
   if (setjmp(d->failed)) return d->why;
   begin(d);
-  jpeg_mem_src(jpeg, d->bytes, (unsigned long)(size + ENDS));
+  jpeg_mem_src(jpeg, d->bytes, (unsigned long)(size + ends));
   jpeg_read_header(jpeg, TRUE);
   if (jpeg->num_components != 1 && jpeg->num_components != 3)
     return "is a JPEG for print (CMYK); save it in RGB";
@@ -137,7 +138,7 @@ static const char *decode(struct sl__jpeg_decoder *d, size_t size, int64_t width
   choose_scale(jpeg, width, height);
   jpeg_start_decompress(jpeg);
   const char *why = read_lines(d, channels, picture);
-  return why || jpeg->src->bytes_in_buffer >= ENDS ? why : cut_short;
+  return why || jpeg->src->bytes_in_buffer >= ends ? why : cut_short;
 }
 
 const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,
@@ -145,7 +146,8 @@ const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int6
   if (!picture->decoder) picture->decoder = calloc(1, sizeof *picture->decoder);
   if (!picture->decoder) return "is too large for the memory";
   const char *why = copy_file(picture->decoder, bytes, size);
-  return why ? why : decode(picture->decoder, size, width, height, picture);
+  if (why || !decode(picture->decoder, size, ENDS, width, height, picture)) return why;
+  return decode(picture->decoder, size, 0, width, height, picture); /* the file's own fault */
 }
 
 void sl__jpeg_free(struct sl__jpeg_decoder *decoder) {

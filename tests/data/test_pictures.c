@@ -280,6 +280,8 @@ static void test_damaged_jpeg(void **state) {
   size_t size = make_jpeg(40, 24, 3, &bytes);
   for (size_t cut = 0; cut < size; cut++)
     assert_non_null(sl__picture_read(bytes, cut, 0, 0, &picture));
+  for (size_t cut = 3; cut < size; cut++) /* in its header, too */
+    assert_string_equal(sl__picture_read(bytes, cut, 0, 0, &picture), "damaged, or cut short");
   for (size_t i = 3; i < size; i++) {
     bytes[i] ^= 0x41;
     sl__picture_read(bytes, size, 8, 8, &picture);
