@@ -129,7 +129,8 @@ static void *decode(void *argument) {
     size_t line = (size_t)jpeg.output_width * 3, needed = line * jpeg.output_height;
     if (needed > pixel_room) {
       free(pixels);
-      pixels = aligned_alloc(64, ((pixel_room = needed) + BESIDE + 63) / 64 * 64);
+      pixels = aligned_alloc(64, (needed + BESIDE + 63) / 64 * 64);
+      pixel_room = needed;
     }
     while (pixels && jpeg.output_scanline < jpeg.output_height) {
       JSAMPROW row = pixels + BESIDE + jpeg.output_scanline * line;

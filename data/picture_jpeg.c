@@ -112,17 +112,16 @@ static const char *copy_file(struct sl__jpeg_decoder *d, const uint8_t *bytes, s
   static const uint8_t end[] = {0xff, JPEG_EOI};
   if (size + ENDS > d->room) {
     free(d->bytes);
-    d->room = size + ENDS;
-    d->bytes = malloc(d->room);
+    d->bytes = malloc(size + ENDS);
+    d->room = d->bytes ? size + ENDS : 0;
   }
-  if (!d->bytes) d->room = 0;
   if (!d->bytes) return "is too large for the memory";
   memcpy(d->bytes, bytes, size);
   for (size_t i = 0; i < ENDS; i += sizeof end) memcpy(d->bytes + size + i, end, sizeof end);
   return NULL;
 }
 
-/* ends: bytes of them that libjpeg sees. */
+/* ends: bytes of the markers behind the file that libjpeg may read. */
 static const char *decode(struct sl__jpeg_decoder *d, size_t size, size_t ends, int64_t width,
                           int64_t height, struct sl__picture *picture) {
   j_decompress_ptr jpeg = &d->jpeg;
@@ -147,7 +146,7 @@ const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int6
   if (!picture->decoder) return "is too large for the memory";
   const char *why = copy_file(picture->decoder, bytes, size);
   if (why || !decode(picture->decoder, size, ENDS, width, height, picture)) return why;
-  return decode(picture->decoder, size, 0, width, height, picture); /* the file's own fault */
+  return decode(picture->decoder, size, 0, width, height, picture); /* for its message */
 }
 
 void sl__jpeg_free(struct sl__jpeg_decoder *decoder) {

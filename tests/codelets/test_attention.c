@@ -206,6 +206,30 @@ static void values_match_the_reference(void **state) {
     for (int bf16 = 0; bf16 < 2; bf16++) check(&trials[i], bf16);
 }
 
+/* e^score of one key alone, each in turn, would be infinite: the softmax subtracts the greatest. */
+static void large_scores_stay_finite(void **state) {
+  (void)state;
+  const struct trial c = {1, 40, 1, 1, 8, 0, 0};
+  const struct sl__attention o = options_of(&c);
+  for (int64_t key = 0; key < c.steps; key++) {
+    double *x = zeros(x_count(&c)), want = (double)(key + 1);
+    for (int64_t t = 0; t < c.steps; t++)
+      for (int64_t d = 0; d < c.dims; d++) {
+        double *at = x + t * in_of(&c) + d;
+        at[0] = 16, at[c.dims] = t == key ? 16 : 0, at[2 * c.dims] = (double)(t + 1);
+      }
+    struct sl__tensor *tx = tensor(x_shape(&c), x), *ty = tensor(y_shape(&c), NULL),
+                      *lse = tensor(SL_SHAPE(1, c.steps, 1), NULL);
+    OK(sl__attention_forward(context, &plain, tx, ty, lse, NULL, &o));
+    double *y = take(ty);
+    for (int64_t t = key; t < c.steps; t++)
+      for (int64_t d = 0; d < c.dims; d++)
+        assert_true(fabs(y[t * out_of(&c) + d] - want) <= 1e-5 * want);
+    sl__tensor_free(tx), sl__tensor_free(lse);
+    free(x), free(y);
+  }
+}
+
 /* ---- the same bits ---- */
 
 struct values {
@@ -343,6 +367,7 @@ static void arguments_are_checked(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_reference_has_its_own_slopes),
                                      cmocka_unit_test(values_match_the_reference),
+                                     cmocka_unit_test(large_scores_stay_finite),
                                      cmocka_unit_test(chunks_have_the_bits_of_the_whole),
                                      cmocka_unit_test(rows_have_the_bits_of_the_batch),
                                      cmocka_unit_test(arguments_are_checked)};
