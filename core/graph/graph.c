@@ -50,6 +50,13 @@ void sl__graph_free(struct sl__graph *g) {
 
 int sl__graph_tasks(const struct sl__graph *graph) { return graph->subgraph_count; }
 
+int sl__graph_members(const struct sl__graph *graph) {
+  int most = 0;
+  for (int i = 0; i < graph->subgraph_count; i++)
+    if (graph->subgraphs[i].members > most) most = graph->subgraphs[i].members;
+  return most;
+}
+
 /* ---- capturing calls ---- */
 
 static bool grow(void **list, int count, int *room, size_t size) {

@@ -49,9 +49,10 @@ enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor
  * number of microseconds together, by an estimate. A call that alone reads the output of the call
  * before it, row by row, joins that one in any case; both alternate in slices of some rows. A part
  * of four times that number is one task, and so is a step of eight times, on the same worker in all
- * runs. On one GPU calls of all parts are joined, without a limit, up to one whose results leave
- * it. A time below a microsecond: no calls are joined but such neighbours. The zero value: calls at
- * the same place that follow each other are joined, without a limit. */
+ * runs; other workers help with its replicas and its updates. On one GPU calls of all parts are
+ * joined, without a limit, up to one whose results leave it. A time below a microsecond: no calls
+ * are joined but such neighbours. The zero value: calls at the same place that follow each other
+ * are joined, without a limit. */
 void sl__graph_join_slices(struct sl__graph *graph, double microseconds);
 
 /* What differs between the runs of a graph. Zero value: nothing. */
@@ -87,6 +88,8 @@ void sl__graph_cut(struct sl__graph *graph, int parts);
 
 /* Number of subgraphs. */
 int sl__graph_tasks(const struct sl__graph *graph);
+/* The most CPU workers that run one of them together; 0: they run on GPUs. */
+int sl__graph_members(const struct sl__graph *graph);
 
 /* Microseconds that its tasks took so far, summed; on a GPU the time to launch the kernels. */
 double sl__graph_computed(const struct sl__graph *graph);

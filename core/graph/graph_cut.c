@@ -87,15 +87,10 @@ static bool joins_parts(const struct sl__graph *g, const struct sl__place *place
          !one_by_one;
 }
 
-static bool same_part(const struct call *a, const struct call *b) {
-  return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&
-         a->mark.microbatch == b->mark.microbatch && a->mark.chunk == b->mark.chunk;
-}
-
 static bool same_slice(const struct cut *cut, int i, int k) {
   const struct call *a = &cut->graph->calls[i], *b = &cut->graph->calls[k];
   if (cut->is_small_step) return true;
-  if (!same_part(a, b)) return false;
+  if (!sl__same_part(a, b)) return false;
   return cut->is_small_part[i] ||
          (a->mark.aside == b->mark.aside && a->op->updates == b->op->updates);
 }
@@ -110,7 +105,7 @@ static void find_small(struct cut *cut) {
   for (int c = 0; c < g->call_count; c++) {
     double part = 0;
     for (int i = 0; i < g->call_count; i++)
-      if (same_part(&g->calls[i], &g->calls[c])) part += estimated_us(g, &g->calls[i]);
+      if (sl__same_part(&g->calls[i], &g->calls[c])) part += estimated_us(g, &g->calls[i]);
     cut->is_small_part[c] = !g->calls[c].mark.stage && part <= 4 * g->slice_us;
     step += estimated_us(g, &g->calls[c]);
     has_stages |= g->calls[c].mark.stage > 0;

@@ -128,13 +128,17 @@ static struct fusion_group group_from(const struct sl__graph *g, const struct sl
   return group;
 }
 
+static bool may_branch(const struct sl__graph *g, const struct sl__subgraph *s) {
+  return !g->forced_parts && sl__subgraph_is_lone(g, s);
+}
+
 static enum sl_status find_groups(struct sl__graph *g, struct sl__subgraph *s) {
   s->groups = sl__alloc((size_t)(s->end - s->first), sizeof *s->groups, "a captured graph");
   if (!s->groups) return SL_NO_MEMORY;
   for (int c = s->first; c < s->end;) {
     struct fusion_group group = group_from(g, s, c);
     struct fusion_group *last = s->group_count ? &s->groups[s->group_count - 1] : NULL;
-    if (last && !last->units && !group.units)
+    if (last && !last->units && !group.units && !may_branch(g, s))
       last->end = group.end;
     else
       s->groups[s->group_count++] = group;
@@ -155,21 +159,43 @@ static int parts_of(const struct sl__graph *g, const struct sl__subgraph *s,
   return is_fine && !g->forced_parts ? parts : s->members;
 }
 
-static enum sl_status make_team(const struct sl__graph *g, struct sl__subgraph *s) {
-  int count = 0;
-  for (int i = 0; i < s->group_count; i++) count += s->groups[i].phases ? s->groups[i].phases : 1;
-  struct sl__superstep *supersteps =
-      sl__alloc((size_t)count, sizeof *supersteps, "a captured graph");
-  s->group_phases = sl__alloc((size_t)count, sizeof *s->group_phases, "a captured graph");
-  enum sl_status status = supersteps && s->group_phases ? SL_OK : SL_NO_MEMORY;
-  for (int i = 0, n = 0; i < s->group_count && status == SL_OK; i++) {
+/* A superstep for each phase of each group. */
+static void list_phases(const struct sl__graph *g, const struct sl__subgraph *s,
+                        struct sl__superstep *supersteps) {
+  for (int i = 0, n = 0; i < s->group_count; i++) {
     const struct fusion_group *group = &s->groups[i];
     int parts = parts_of(g, s, group), members = group->slices || !group->units ? 0 : s->members;
     for (int phase = 0; phase < group->phases || !phase; phase++, n++) {
       supersteps[n] = (struct sl__superstep){parts, !group->slices && !g->forced_parts, members};
-      s->group_phases[n] = (struct group_phase){i, phase};
+      s->group_phases[n] = (struct group_phase){.group = i, .phase = phase};
     }
   }
+}
+
+/* A part for each branch, which a member that comes late may take. */
+static void list_branches(const struct sl__subgraph *s, struct sl__superstep *supersteps) {
+  for (int i = 0; i < s->group_count; i++) {
+    const struct fusion_group *group = &s->groups[i];
+    struct group_phase *at = &s->group_phases[group->superstep];
+    supersteps[group->superstep] = (struct sl__superstep){group->branches, false, s->members};
+    if (!at->end) at->group = i;
+    at->end = i + 1;
+  }
+}
+
+static enum sl_status make_team(const struct sl__graph *g, struct sl__subgraph *s) {
+  bool is_branched = s->groups[0].branches;
+  int count = is_branched ? s->groups[s->group_count - 1].superstep + 1 : 0;
+  for (int i = 0; i < s->group_count && !is_branched; i++)
+    count += s->groups[i].phases ? s->groups[i].phases : 1;
+  struct sl__superstep *supersteps =
+      sl__alloc((size_t)count, sizeof *supersteps, "a captured graph");
+  s->group_phases = sl__alloc((size_t)count, sizeof *s->group_phases, "a captured graph");
+  enum sl_status status = supersteps && s->group_phases ? SL_OK : SL_NO_MEMORY;
+  if (status == SL_OK && is_branched)
+    list_branches(s, supersteps);
+  else if (status == SL_OK)
+    list_phases(g, s, supersteps);
   if (status == SL_OK) status = sl__team_new(count, supersteps, sl__subgraph_work, &s->team);
   free(supersteps);
   return status;
@@ -199,8 +225,14 @@ static const struct fusion_group *group_of(const struct sl__subgraph *s, int cal
 struct allocation {
   const struct tensor_use *use;
   int first, last; /* calls */
+  int superstep, branch;
   size_t bytes;
 };
+
+static bool are_together(const struct allocation *a, const struct allocation *b) {
+  if (a->first <= b->last && b->first <= a->last) return true;
+  return a->superstep == b->superstep && a->branch != b->branch;
+}
 
 /* The lowest offset beside those of [0, count) of `others` that are needed at the same time. */
 static size_t lowest_offset(const struct allocation *others, int count,
@@ -210,8 +242,8 @@ static size_t lowest_offset(const struct allocation *others, int count,
     moved = false;
     for (int i = 0; i < count; i++) {
       const struct allocation *o = &others[i];
-      bool together = o->first <= it->last && it->first <= o->last;
-      if (!together || o->use->offset >= at + it->bytes || at >= o->use->offset + o->bytes)
+      if (!are_together(o, it) || o->use->offset >= at + it->bytes ||
+          at >= o->use->offset + o->bytes)
         continue;
       at = aligned(o->use->offset + o->bytes);
       moved = true;
@@ -229,7 +261,12 @@ static void find_local(struct sl__graph *g, const struct sl__subgraph *s, struct
 static struct allocation allocation_of(const struct sl__graph *g, const struct sl__subgraph *s,
                                        const struct tensor_use *u) {
   const struct fusion_group *from = group_of(s, u->first_call), *to = group_of(s, u->last_call);
-  struct allocation it = {u, u->first_call, u->last_call, u->tensor->bytes};
+  struct allocation it = {.use = u,
+                          .first = u->first_call,
+                          .last = u->last_call,
+                          .superstep = from->superstep,
+                          .branch = from->branch,
+                          .bytes = u->tensor->bytes};
   if (u->is_local) {
     int64_t rows = g->calls[from->first].rows, most = (rows + from->slices - 1) / from->slices;
     it.bytes = u->tensor->bytes / (size_t)rows * (size_t)most;
@@ -237,6 +274,11 @@ static struct allocation allocation_of(const struct sl__graph *g, const struct s
   }
   if (from->units) it.first = from->first;
   if (to->units) it.last = to->end - 1;
+  if (from->superstep != to->superstep) {
+    const struct fusion_group *end = s->groups + s->group_count;
+    for (const struct fusion_group *i = to; i < end && i->superstep == to->superstep; i++)
+      it.last = i->end - 1;
+  }
   if (!s->members) {
     it.first = g->calls[u->first_call].first_together;
     it.last = g->calls[u->last_call].end_together - 1;
@@ -275,7 +317,7 @@ static size_t scratch_bytes(const struct sl__graph *g, const struct sl__subgraph
   for (int c = s->first; c < s->end; c++)
     for (int k = 0; k < g->calls[c].count; k++) {
       const struct tensor_use *u = &g->uses[g->calls[c].tensor[k]];
-      bool is_own = group_of(s, c)->units && !g->calls[c].cut.phases;
+      bool is_own = sl__has_own_scratch(group_of(s, c), &g->calls[c]);
       if (!u->is_scratch || is_own != own) continue;
       size_t bytes = scratch_of(&g->calls[c], u->tensor);
       if (bytes > most) most = bytes;
@@ -289,6 +331,7 @@ enum sl_status sl__subgraph_plan(struct sl__graph *g, int subgraph) {
   if (!s->members) sl__graph_find_together(g, s);
   enum sl_status status = find_groups(g, s);
   limit_members(g, s);
+  if (status == SL_OK && may_branch(g, s)) sl__subgraph_find_branches(g, s);
   if (status == SL_OK && s->members > 1) status = make_team(g, s);
   if (status != SL_OK) return status;
   struct allocation *list = sl__alloc((size_t)g->use_count + 1, sizeof *list, "a captured graph");

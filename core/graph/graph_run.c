@@ -29,7 +29,8 @@ static char *memory_of(const struct job *j, const struct call *call, const struc
   const struct sl__subgraph *s = j->subgraph;
   char *own = j->memory + s->members_at + (size_t)a->member * s->member_bytes;
   if (u->weight_cache) return (char *)STARPU_VECTOR_GET_PTR(j->buffers[buffer]) + u->offset;
-  if (u->is_scratch) return a->group && !call->cut.phases ? own : j->memory + s->common_at;
+  if (u->is_scratch)
+    return a->group && sl__has_own_scratch(a->group, call) ? own : j->memory + s->common_at;
   if (!u->is_local) return j->memory + u->offset;
   int64_t before = call->rows * a->part / a->parts;
   return own + s->local_at + u->offset - u->tensor->bytes / (size_t)call->rows * (size_t)before;
@@ -64,15 +65,15 @@ static void run_call(const struct job *j, const struct call *call, const struct 
 }
 
 /* The whole call, with the arguments of the step. */
-static void run_undivided(const struct job *j, const struct call *call) {
-  const struct assignment assignment = {.parts = 1};
+static void run_undivided(const struct job *j, const struct call *call,
+                          const struct assignment *a) {
   if (!j->step || !call->renew) {
-    run_call(j, call, &assignment, call->args);
+    run_call(j, call, a, call->args);
     return;
   }
   _Alignas(8) char copy[call->args_size];
   memcpy(copy, call->args, call->args_size);
-  run_call(j, call, &assignment, copy);
+  run_call(j, call, a, copy);
 }
 
 /* The same with the part in the arguments, where the kernel looks for it. */
@@ -122,13 +123,14 @@ static void run_together(const struct job *j, const struct call *first, int call
 
 void sl__subgraph_run_calls(const struct job *j, int first, int end) {
   const struct call *calls = j->subgraph->graph->calls;
+  const struct assignment assignment = {.parts = 1};
   for (int c = first, count; c < end; c += count) {
     int last = j->on_gpu ? calls[c].end_together : c + 1;
     count = (last < end ? last : end) - c;
     if (count > 1)
       run_together(j, &calls[c], count);
     else
-      run_undivided(j, &calls[c]);
+      run_undivided(j, &calls[c], &assignment);
   }
 }
 
@@ -136,16 +138,27 @@ static void run_group(const struct job *j, const struct assignment *a) {
   const struct fusion_group *group = a->group;
   int end = a->phase + 1 < group->phases ? group->first + 1 : group->end;
   if (!group->units) {
-    sl__subgraph_run_calls(j, group->first, group->end);
+    for (int c = group->first; c < group->end; c++)
+      run_undivided(j, &j->subgraph->graph->calls[c], a);
     return;
   }
   for (int c = group->first; c < end; c++)
     run_part(j, &j->subgraph->graph->calls[c], a, c == group->first);
 }
 
+/* All slices of a group, by one member. */
+static void run_slices(const struct job *j, const struct fusion_group *group, int member) {
+  int parts = group->slices ? group->slices : 1;
+  for (int part = 0; part < parts; part++)
+    run_group(j, &(struct assignment){group, .part = part, .parts = parts, .member = member});
+}
+
 void sl__subgraph_work(void *job, int superstep, int part, int parts, int member) {
   const struct job *j = job;
   const struct group_phase *at = &j->subgraph->group_phases[superstep];
+  for (int i = at->group; i < at->end; i++)
+    if (j->subgraph->groups[i].branch == part) run_slices(j, &j->subgraph->groups[i], member);
+  if (at->end) return;
   const struct fusion_group *group = &j->subgraph->groups[at->group];
   run_group(j, &(struct assignment){group, at->phase, part, parts, member});
 }
@@ -153,12 +166,7 @@ void sl__subgraph_work(void *job, int superstep, int part, int parts, int member
 /* Without a team, whose progress is the subgraph's: several workers may run the subgraph at a time,
  * each with other tensors. */
 static void run_alone(const struct job *j) {
-  for (int i = 0; i < j->subgraph->group_count; i++) {
-    const struct fusion_group *group = &j->subgraph->groups[i];
-    int parts = group->slices ? group->slices : 1;
-    for (int part = 0; part < parts; part++)
-      run_group(j, &(struct assignment){.group = group, .part = part, .parts = parts});
-  }
+  for (int i = 0; i < j->subgraph->group_count; i++) run_slices(j, &j->subgraph->groups[i], 0);
 }
 
 void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], bool on_gpu) {
@@ -167,6 +175,7 @@ void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], boo
   struct job job = {s, step, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
   double begin = sl__microseconds();
   if (s->team) {
+    if (sl__subgraph_is_lone(s->graph, s)) sl__graph_ask_helpers(s->graph, s->members);
     sl__team_lead(s->team, s->graph->leader, &job);
   } else if (on_gpu) {
     sl__task_launches(true); /* a later failure cannot be attributed to a call */

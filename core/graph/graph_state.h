@@ -9,6 +9,7 @@
  *   graph_horizontal.c
  *                    finds independent calls of one operation that a GPU runs as one
  *   graph_plan.c     plans a subgraph: parts for several workers, and the internal tensors' memory
+ *   graph_branches.c finds calls of a step's only subgraph that workers can run at the same time
  *   graph_submit.c   submits the subgraphs' tasks
  *   graph_run.c      runs one
  *   graph_gpu.c      runs one on a GPU, as CUDA graphs
@@ -26,6 +27,7 @@
 /* A worker's inbox. */
 struct worker_inbox {
   struct sl__inbox_message *message;
+  bool is_helping; /* the worker runs sl__graph_help */
   int64_t seen_us; /* when the worker looked last */
 };
 
@@ -83,6 +85,8 @@ struct fusion_group {
   int64_t units;  /* parts are cut between these; 0: there is one part */
   int phases;     /* of the first call's kernel; the other calls follow its last phase */
   int slices;     /* parts of a few rows each, which fit a cache; 0: as many parts as members */
+  int superstep, branch; /* set where graph_branches.c has found branches */
+  int branches;          /* of its superstep: each is done by one member; 0: there are none */
 };
 
 /* A tensor that the caller names before compiling. */
@@ -92,9 +96,10 @@ struct kept_tensor {
   bool is_passed_on;
 };
 
-/* The work of a superstep of the team: one phase of one fusion group. */
+/* The work of a superstep of the team: one phase of one fusion group; or the branches [first, end)
+ * of groups, one a part. */
 struct group_phase {
-  int group, phase;
+  int group, end, phase; /* end: 0: it is one group's */
 };
 
 /* Calls of a subgraph, one after the other, on a GPU. */
@@ -185,6 +190,11 @@ bool sl__call_is_for_cpus(const struct call *call);
 /* Its work can be cut into runs of these rows. */
 bool sl__call_goes_by_rows(const struct call *call, int64_t rows);
 bool sl__same_place(const struct sl__place *a, const struct sl__place *b);
+/* Of the same part of a step? */
+static inline bool sl__same_part(const struct call *a, const struct call *b) {
+  return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&
+         a->mark.microbatch == b->mark.microbatch && a->mark.chunk == b->mark.chunk;
+}
 /* Appends an element; returns its index, or -1 without memory. */
 int sl__graph_add_use(struct sl__graph *graph, const struct tensor_use *use);
 
@@ -223,6 +233,18 @@ enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 /* Its parts on a GPU, and space for recordings. After its buffers are known. */
 enum sl_status sl__subgraph_plan_gpu(struct sl__graph *graph, struct sl__subgraph *subgraph);
 
+/* ---- core/graph/graph_branches.c ---- */
+
+/* Is it the only task of a training's step, on CPUs? Such tasks run on the same worker in all
+ * steps. */
+bool sl__subgraph_is_lone(const struct sl__graph *graph, const struct sl__subgraph *subgraph);
+/* Puts the groups of a lone subgraph into branches and supersteps, and sets its members. */
+void sl__subgraph_find_branches(const struct sl__graph *graph, struct sl__subgraph *subgraph);
+/* Does a group have scratch memory for each member, for this call? */
+static inline bool sl__has_own_scratch(const struct fusion_group *group, const struct call *call) {
+  return group->branches > 1 || (group->units && !call->cut.phases);
+}
+
 /* ---- core/graph/helper.c ---- */
 
 struct sl__place sl__member_place(int member);
@@ -234,6 +256,11 @@ void sl__graph_join_team(struct sl__inbox_message *message, int member);
  * part.
  */
 void sl__graph_ask_helper(struct sl__graph *graph, int member, int priority);
+
+/* Of a lone subgraph's team: with each run, the thread that submits it sees to it that all workers
+ * but the leader become helpers, and the leader asks those that are. */
+void sl__graph_want_helpers(struct sl__graph *graph, int members, int priority);
+void sl__graph_ask_helpers(struct sl__graph *graph, int members);
 
 /* ---- core/graph/graph_run.c ---- */
 

@@ -58,22 +58,28 @@ static int member_elsewhere(int members) {
 /* One task a step leaves the scheduler no choice but the worker: always the same one has the
  * parameters in its cache. */
 static struct sl__place home_of(struct sl__graph *g, const struct sl__subgraph *s) {
-  bool is_lone = g->slice_us >= 1 && g->subgraph_count == 1;
-  if (!is_lone || s->place.worker || s->place.where != STARPU_CPU) return s->place;
-  if (!g->home) g->home = 1 + member_elsewhere((int)starpu_cpu_worker_get_count());
+  if (!sl__subgraph_is_lone(g, s)) return s->place;
+  int members = s->team ? s->members : (int)starpu_cpu_worker_get_count();
+  if (!g->home) {
+    g->home = 1 + member_elsewhere(members);
+    g->leader = g->home - 1;
+  }
   return sl__member_place(g->home - 1);
 }
 
 enum sl_status sl__graph_submit(struct sl__graph *g, const struct sl__graph_run *run) {
   enum sl_status status = SL_OK;
-  if (g->leader) g->leader = 0; /* a task of the run before may read it */
+  if (g->leader && !g->home) g->leader = 0; /* a task of the run before may read it */
   for (int i = 0; i < g->subgraph_count && status == SL_OK; i++) {
     const struct sl__subgraph *s = &g->subgraphs[i];
     const struct sl__graph_run own = ranked(g, run, i);
     const struct sl__place place = home_of(g, s);
-    status = submit(g, s, &place, &own, 0);
+    status = submit(g, s, &place, &own, g->home && s->team ? (uint32_t)s->members : 0);
     if (status == SL_OK) drop_passed(g, i);
   }
+  const struct sl__subgraph *first = &g->subgraphs[0];
+  if (status == SL_OK && g->home && first->team)
+    sl__graph_want_helpers(g, first->members, run->priority);
   return status;
 }
 

@@ -94,20 +94,27 @@ void sl__graph_join_team(struct sl__inbox_message *message, int member) {
   struct sl__graph *g =
       (struct sl__graph *)((char *)message - offsetof(struct sl__graph, join_message));
   __atomic_fetch_and(&g->asked, ~(UINT32_C(1) << member), __ATOMIC_RELAXED);
-  sl__team_join(g->subgraphs[0].team, member, timeout_us);
+  struct sl__team *team = g->subgraphs[0].team;
+  sl__team_join(team, member, timeout_us);
+  /* the next run of a lone subgraph may have begun before this worker's inbox is open again */
+  while (g->slice_us > 0 && sl__team_is_expected(team)) sl__team_join(team, member, timeout_us);
   __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELEASE); /* the graph may be freed from here on */
 }
 
 /* Only helping prolongs the polling, not other messages: tasks may wait for this worker. */
 void sl__graph_help(struct sl__graph *g, int member) {
-  const double polling_us = 60;
+  const double polling_us = 60, most_us = 20000;
   struct sl_context *context = g->context;
   struct sl__inbox_message *message = &g->join_message;
+  double until = sl__microseconds() + most_us; /* StarPU may have tasks for this worker */
+  __atomic_store_n(&context->graphs->inboxes[member].is_helping, true, __ATOMIC_RELAXED);
   for (struct polling p = {0}; message; message = poll_inbox(context, member, &p)) {
     bool helps = is_join(message);
     message->run(message, member);
-    if (helps) p = (struct polling){sl__microseconds() + polling_us, 0};
+    double now = sl__microseconds();
+    if (helps) p = (struct polling){now < until ? now + polling_us : now, 0};
   }
+  __atomic_store_n(&context->graphs->inboxes[member].is_helping, false, __ATOMIC_RELAXED);
 }
 
 struct sl__place sl__member_place(int member) {
@@ -115,15 +122,39 @@ struct sl__place sl__member_place(int member) {
   return (struct sl__place){.where = STARPU_CPU, .worker = worker + 1};
 }
 
-void sl__graph_ask_helper(struct sl__graph *g, int member, int priority) {
+static bool submit_helper(struct sl__graph *g, int member, int priority) {
   const struct sl__launch launch = {.place = sl__member_place(member), .priority = priority};
   const struct sl__helper_args args = {g, member};
+  return sl__submit(g->context, g->helper_op, &launch, 0, NULL, &args, sizeof args, 0, 0) == SL_OK;
+}
+
+/* How a member may be asked. */
+enum way { BY_MESSAGE, BY_TASK, BY_EITHER };
+
+static void ask(struct sl__graph *g, int member, int priority, enum way way) {
   uint32_t own = UINT32_C(1) << member;
   if (__atomic_fetch_or(&g->asked, own, __ATOMIC_RELAXED) & own) return;
   __atomic_fetch_add(&g->helpers, 1, __ATOMIC_RELAXED);
-  if (sl__inbox_put(g->context, member, &g->join_message) ||
-      sl__submit(g->context, g->helper_op, &launch, 0, NULL, &args, sizeof args, 0, 0) == SL_OK)
-    return;
+  if (way != BY_TASK && sl__inbox_put(g->context, member, &g->join_message)) return;
+  if (way != BY_MESSAGE && submit_helper(g, member, priority)) return;
   __atomic_fetch_and(&g->asked, ~own, __ATOMIC_RELAXED);
   __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELAXED);
+}
+
+void sl__graph_ask_helper(struct sl__graph *g, int member, int priority) {
+  ask(g, member, priority, BY_EITHER);
+}
+
+void sl__graph_want_helpers(struct sl__graph *g, int members, int priority) {
+  const struct worker_inbox *inboxes = g->context->graphs->inboxes;
+  for (int member = 0; member < members; member++) {
+    bool is_helping = __atomic_load_n(&inboxes[member].is_helping, __ATOMIC_RELAXED);
+    if (member != g->leader && !is_helping) ask(g, member, priority, BY_TASK);
+  }
+}
+
+void sl__graph_ask_helpers(struct sl__graph *g, int members) {
+  sl__team_expect(g->subgraphs[0].team);
+  for (int member = 0; member < members; member++)
+    if (member != g->leader) ask(g, member, 0, BY_MESSAGE);
 }

@@ -151,8 +151,8 @@ static void open_data(const struct run *run, struct sl_dataset **data, struct sl
 }
 
 static enum sl_status count(void *data, const struct sl__call *call, struct starpu_task *task) {
-  (void)call, (void)task;
-  ++*(int *)data;
+  (void)task;
+  if (call->op != &sl__op_helper) ++*(int *)data; /* is of no step */
   return SL_OK;
 }
 

@@ -1,0 +1,177 @@
+/* Branches of a step's only task (core/graph/graph_branches.c): workers run the calls of different
+ * replicas, and then updates, at the same time, with the bits of single tasks; also where a call
+ * follows two branches, where one worker has to do all, and where runs queue up. */
+#include "tests/common/check.h"
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "core/runtime/wait.h"
+
+enum { REPLICAS = 3, ROWS = 8, CHANNELS = 10, SIDE = 7, CLASSES = 5, RUNS = 60 };
+
+static const struct sl__conv2d conv = {.channels = CHANNELS,
+                                       .kernel_h = 3,
+                                       .kernel_w = 3,
+                                       .stride_h = 1,
+                                       .stride_w = 1,
+                                       .pad_h = 1,
+                                       .pad_w = 1,
+                                       .has_bias = true};
+
+/* A convolution, relu and a dense layer; its output is its gradient. After the updates comes a
+ * large tensor, whose memory others had before. */
+struct training {
+  int replicas;
+  bool crosses; /* each replica reads the relu of the one before it */
+  struct sl__tensor *x[REPLICAS], *z[REPLICAS], *t[REPLICAS], *y[REPLICAS], *dt[REPLICAS];
+  struct sl__tensor *filter_grad[REPLICAS], *grad[REPLICAS];
+  struct sl__tensor *filter, *param, *filter_state[2], *state[2];
+  struct sl__tensor *large, *kept;
+};
+
+static struct sl__tensor *drawn(struct sl_shape shape, double scale, uint64_t stream) {
+  int64_t count = sl_shape_count(&shape);
+  double *values = random_values(count, stream);
+  for (int64_t i = 0; i < count; i++) values[i] *= scale;
+  struct sl__tensor *t = tensor(shape, values);
+  free(values);
+  return t;
+}
+
+static struct sl__tensor *temporary(struct sl_shape shape) {
+  struct sl__tensor *t;
+  OK(sl__tensor_temporary(context, &shape, SL_F32, &t));
+  return t;
+}
+
+static struct sl_shape filter_shape(void) { return SL_SHAPE(CHANNELS * (3 * 9 + 1)); }
+
+static struct sl_shape param_shape(void) {
+  return SL_SHAPE(CLASSES * (CHANNELS * SIDE * SIDE + 1));
+}
+
+static void make(struct training *t) {
+  const struct sl_shape inner = SL_SHAPE(ROWS, CHANNELS, SIDE, SIDE);
+  for (int r = 0; r < t->replicas; r++) {
+    t->x[r] = drawn(SL_SHAPE(ROWS, 3, SIDE, SIDE), 1, 1 + (uint64_t)r);
+    t->z[r] = temporary(inner);
+    t->t[r] = temporary(inner);
+    t->dt[r] = temporary(inner);
+    t->y[r] = temporary(SL_SHAPE(ROWS, CLASSES));
+    t->filter_grad[r] = temporary(filter_shape());
+    t->grad[r] = temporary(param_shape());
+  }
+  t->large = temporary(SL_SHAPE(5 * ROWS, CHANNELS, SIDE, SIDE));
+  t->kept = temporary(SL_SHAPE(5 * ROWS, CHANNELS, SIDE, SIDE));
+  t->filter = drawn(filter_shape(), 0.2, 10);
+  t->param = drawn(param_shape(), 0.05, 11);
+  for (int k = 0; k < sl__update_states(&sl__op_sgd_momentum); k++) {
+    t->filter_state[k] = tensor(filter_shape(), NULL);
+    t->state[k] = tensor(param_shape(), NULL);
+  }
+}
+
+static void drop(struct training *t) {
+  OK(sl__wait_for_all(context));
+  for (int r = 0; r < t->replicas; r++) {
+    struct sl__tensor *const all[] = {t->x[r],  t->z[r],           t->t[r],   t->y[r],
+                                      t->dt[r], t->filter_grad[r], t->grad[r]};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) sl__tensor_free(all[i]);
+  }
+  sl__tensor_free(t->large);
+  sl__tensor_free(t->kept);
+  sl__tensor_free(t->filter);
+  sl__tensor_free(t->param);
+  for (int k = 0; k < sl__update_states(&sl__op_sgd_momentum); k++) {
+    sl__tensor_free(t->filter_state[k]);
+    sl__tensor_free(t->state[k]);
+  }
+}
+
+/* ---- a step ---- */
+
+static enum sl_status passes(struct training *t, int r) {
+  const struct sl__launch l = {
+      .name = "test", .place = {.where = STARPU_CPU}, .mark = {.replica = 1 + r}};
+  struct sl__tensor *from = t->t[t->crosses && r ? r - 1 : r];
+  enum sl_status status;
+  SL__TRY(sl__conv2d_forward(context, &l, t->x[r], t->filter, t->z[r], &conv));
+  SL__TRY(sl__activation_forward(context, &l, t->z[r], t->t[r], SL_ACTIVATION_RELU));
+  SL__TRY(sl__dense_forward(context, &l, from, t->param, t->y[r], true, SL_ACTIVATION_NONE));
+  SL__TRY(sl__dense_backward_data(context, &l, t->y[r], t->param, t->dt[r]));
+  SL__TRY(sl__dense_backward_weight(context, &l, from, t->y[r], t->grad[r], true));
+  SL__TRY(sl__conv2d_backward_weight(context, &l, t->x[r], t->dt[r], t->filter_grad[r], &conv));
+out:
+  return status;
+}
+
+static enum sl_status step(struct training *t) {
+  const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
+  const struct sl__update update = {.lr = 1e-4f, .momentum = 0.9f, .step = 1};
+  struct sl__op *op = &sl__op_sgd_momentum;
+  enum sl_status status = SL_OK;
+  for (int r = 0; r < t->replicas; r++) SL__TRY(passes(t, r));
+  SL__TRY(sl__update(context, op, &l, t->filter, t->filter_state, t->replicas, t->filter_grad, NULL,
+                     &update));
+  SL__TRY(sl__update(context, op, &l, t->param, t->state, t->replicas, t->grad, NULL, &update));
+  SL__TRY(sl__fill(context, &l, t->large, 0.5f));
+  SL__TRY(sl__activation_forward(context, &l, t->large, t->kept, SL_ACTIVATION_TANH));
+out:
+  return status;
+}
+
+struct weights {
+  float filter[CHANNELS * (3 * 9 + 1)], param[CLASSES * (CHANNELS * SIDE * SIDE + 1)];
+};
+
+static void run_eager(struct training *t, struct weights *w) {
+  make(t);
+  for (int i = 0; i < RUNS; i++) OK(step(t));
+  OK(sl__tensor_read(t->filter, w->filter));
+  OK(sl__tensor_read(t->param, w->param));
+  drop(t);
+}
+
+static void run_captured(struct training *t, int cores, struct weights *w) {
+  const struct sl__step_record record = {.lr = 1e-4f};
+  struct sl__graph *graph;
+  make(t);
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_join_slices(graph, 1e6);
+  sl__graph_cores(graph, cores);
+  OK(sl__graph_keep(graph, t->kept));
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, step(t)));
+  assert_int_equal(sl__graph_tasks(graph), 1);
+  assert_int_equal(sl__graph_members(graph), cores);
+  for (int i = 0; i < RUNS; i++) {
+    OK(sl__graph_submit(graph, &(struct sl__graph_run){.step = &record}));
+    if (i % 16 == 0) OK(sl__wait_for_all(context)); /* helpers stop, and are asked again */
+  }
+  OK(sl__tensor_read(t->filter, w->filter));
+  OK(sl__tensor_read(t->param, w->param));
+  OK(sl__wait_for_all(context));
+  sl__graph_free(graph);
+  drop(t);
+}
+
+static void branches_give_the_same_bits(void **state) {
+  (void)state;
+  for (int crosses = 0; crosses < 2; crosses++)
+    for (int replicas = 1; replicas <= REPLICAS; replicas++)
+      for (int cores = 1; cores <= 2; cores++) {
+        struct training t = {.replicas = replicas, .crosses = crosses};
+        struct weights want, got;
+        run_eager(&t, &want);
+        assert_true(isfinite(want.param[0]) && want.param[0] != 0);
+        run_captured(&t, cores, &got);
+        assert_memory_equal(want.filter, got.filter, sizeof got.filter);
+        assert_memory_equal(want.param, got.param, sizeof got.param);
+      }
+}
+
+int main(void) {
+  setenv("STARPU_NCPU", "2", 0);
+  setenv("STARPU_SILENT", "1", 0);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(branches_give_the_same_bits)};
+  return cmocka_run_group_tests_name("graph_branches", tests, open_context, close_context);
+}
