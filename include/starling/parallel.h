@@ -257,9 +257,10 @@ struct sl_rate_point {
 struct sl_rate_search {
   int64_t count; /**< steps with a finite loss, up to the divergence */
   struct sl_rate_point *points;
-  double steepest;   /**< rate where the smoothed loss falls fastest over log(lr): the largest to
-                        begin with; 0: it fell nowhere */
-  double least;      /**< rate of the least smoothed loss: too large for a training */
+  double steepest;   /**< rate where the loss falls fastest over log(lr), a good one to begin with:
+                        the middle of the fifth of the steps whose line of least squares falls most;
+                        0: no line falls by more than 4 standard errors */
+  double least;      /**< rate of the least smoothed loss from there on: too large for a training */
   double divergence; /**< first rate whose loss is not finite, or whose smoothed loss exceeds 4
                         times the least; 0: none up to the last */
 };

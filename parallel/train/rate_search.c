@@ -94,22 +94,40 @@ static enum sl_status take_steps(struct sl_trainer *t, struct sl_loader *loader,
 
 /* ---- what they say ---- */
 
-/* The rate of the steepest fall of the smoothed loss over the logarithm of the rate, before its
- * least value. */
-static void judge(struct sl_rate_search *s) {
-  int64_t least = 0;
-  double steepest = 0;
-  for (int64_t i = 1; i < s->count; i++)
+/* Slope of the line through the losses of `half` points on each side, a step; error: its standard
+ * error, by the losses' distances from the line. */
+static double slope_at(const struct sl_rate_point *p, int64_t half, double *error) {
+  double count = 2 * (double)half + 1, mean = 0, squares = 0, slope = 0, distances = 0;
+  for (int64_t k = -half; k <= half; k++) {
+    mean += p[k].loss / count;
+    squares += (double)(k * k);
+  }
+  for (int64_t k = -half; k <= half; k++) slope += (double)k * (p[k].loss - mean) / squares;
+  for (int64_t k = -half; k <= half; k++) {
+    double distance = p[k].loss - mean - slope * (double)k;
+    distances += distance * distance;
+  }
+  *error = sqrt(distances / (count - 2) / squares);
+  return slope;
+}
+
+/* A batch's loss tells little, and so does a mean that begins with it: the fall is that of lines
+ * through a fifth of the points, where it is larger than the batches' differences explain. */
+static void judge(struct sl_rate_search *s, int64_t steps) {
+  const double sure = 4; /* standard errors */
+  int64_t half = steps / 10 > 2 ? steps / 10 : 2, least = 0;
+  double steepest = 0, error;
+  if (half > (s->count - 1) / 2) half = (s->count - 1) / 2;
+  for (int64_t i = half; half > 0 && i + half < s->count; i++) {
+    double slope = slope_at(&s->points[i], half, &error);
+    if (slope >= steepest || slope > -sure * error) continue;
+    steepest = slope;
+    s->steepest = s->points[i].lr;
+    least = i;
+  }
+  for (int64_t i = least + 1; i < s->count; i++)
     if (s->points[i].smoothed < s->points[least].smoothed) least = i;
   if (s->count) s->least = s->points[least].lr;
-  for (int64_t i = 1; i < least; i++) {
-    const struct sl_rate_point *p = &s->points[i];
-    double slope = (p[1].smoothed - p[-1].smoothed) / log(p[1].lr / p[-1].lr);
-    if (slope < steepest) {
-      steepest = slope;
-      s->steepest = p->lr;
-    }
-  }
 }
 
 /* ---- the training as it was ---- */
@@ -192,7 +210,7 @@ enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader
   trainer->ramp = NULL;
   SL__TRY(status);
   SL__TRY(restore(trainer, loader, &before));
-  judge(s);
+  judge(s, o.steps);
   *search = s;
   s = NULL;
 out:

@@ -71,7 +71,7 @@ refused 2 "frozen layers (none) than this trainer's (conv1)" --steps 9 --freeze 
   --checkpoint "$work/other"
 
 # ---- a rate to begin with, norms of gradients ----
-run "$lenet" --data digits --find-rate --steps 30 --batch 20
+run "$lenet" --data digits --find-rate --steps 100 --batch 20
 check "--find-rate names a rate" grep -q 'The loss falls fastest at --lr [0-9]' "$work/out"
 check "--find-rate prints a curve" grep -q '^ *1e-06 .*#####' "$work/out"
 refused 2 "trains nothing" --find-rate --save "$work/never.safetensors"

@@ -30,11 +30,12 @@ static void print_result(const struct sl_rate_search *s) {
   if (s->steepest > 0)
     printf("The loss falls fastest at --lr %.2g; it is least at %.2g", s->steepest, s->least);
   else
-    printf("The loss falls at no rate");
+    printf("At no rate the loss falls more than batches differ");
   if (s->divergence > 0)
     printf(", and diverges at %.2g\n", s->divergence);
   else
     printf(", and does not diverge\n");
+  if (!(s->steepest > 0)) printf("Take more --steps or a larger --batch.\n");
 }
 
 int find_rate(struct session *session) {
