@@ -147,14 +147,14 @@ static bool is_better(int metric, double value, double than, double by) {
 }
 
 /* Ranks in common steps have computed the same numbers, so that all of them decide alike. */
-static bool note_best(struct sl__fit *fit) {
+static bool note_best(struct sl__fit *fit, bool is_epoch) {
   struct sl__best *best = &fit->best;
   int metric = find_metric(fit->options.metric);
   double value = value_of(&fit->result.last, metric);
   double than = best->evaluation.epoch ? value_of(&best->evaluation, metric) : NAN;
   bool is_best = is_better(metric, value, than, 0);
-  best->since++;
-  if (is_better(metric, value, best->reference, fit->options.min_delta)) {
+  best->since += is_epoch;
+  if (is_epoch && is_better(metric, value, best->reference, fit->options.min_delta)) {
     best->reference = value;
     best->since = 0;
   }
@@ -267,7 +267,8 @@ static enum sl_status call_back(struct sl__fit *fit, bool is_best) {
                               o->on_evaluation(o->user, &fit->result.last, is_best));
 }
 
-enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t epoch, bool *is_best) {
+enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t done, bool *is_best) {
+  int64_t epoch = (done - 1) / fit->epoch_steps + 1;
   double train = fit->epoch_loss / fit->epoch_terms;
   *is_best = false;
   if (!fit->options.validation) {
@@ -278,7 +279,7 @@ enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t epoch, bool *is_bes
   enum sl_status status = evaluate(fit, epoch);
   if (status == SL_OK) status = check_number(fit);
   if (status != SL_OK) return status;
-  *is_best = note_best(fit);
+  *is_best = note_best(fit, done % fit->epoch_steps == 0);
   print_epoch(fit, epoch, train);
   int error = sl__run_log_evaluation(fit->log, &fit->result.last);
   return error ? sl__fit_fail_file(fit->own_log, error) : call_back(fit, *is_best);

@@ -95,9 +95,10 @@ double sl__fit_metric(const struct sl_fit_evaluation *evaluation, const char *na
 /* Does the trainer measure what decides? */
 enum sl_status sl__fit_check_metric(const struct sl__fit *fit);
 
-/* After an epoch: evaluates, prints and logs it, notes whether it is the best, and whether the run
- * is to end. *is_best: the weights are to be saved as the best. */
-enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t epoch, bool *is_best);
+/* After that many steps, an epoch's last one or the run's: evaluates, prints and logs it, and notes
+ * whether it is the best; *is_best: the weights are to be saved as such. An evaluation within an
+ * epoch does not count for the run's patience: a resumed run goes on as one without the limit. */
+enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t done, bool *is_best);
 
 /* The line of options.confusion, from an evaluation of its own. */
 enum sl_status sl__fit_log_confusion(struct sl__fit *fit);

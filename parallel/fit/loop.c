@@ -67,8 +67,7 @@ static void end_early(struct sl__fit *fit) {
 static enum sl_status end_epoch(struct sl__fit *fit, int64_t done) {
   bool is_best = false;
   enum sl_status status = SL_OK;
-  if (evaluates(fit, done))
-    status = sl__fit_evaluate(fit, (done - 1) / fit->epoch_steps + 1, &is_best);
+  if (evaluates(fit, done)) status = sl__fit_evaluate(fit, done, &is_best);
   if (status == SL_OK) {
     status = sl__fit_save_weights(fit, fit->options.save);
     if (status == SL_OK && is_best) status = sl__fit_save_weights(fit, fit->options.best);

@@ -405,6 +405,33 @@ static void early_stopping_survives(void **state) {
     resume_after(step, 10, (struct sl_fit_options){.patience = 2, .min_delta = 0.01});
 }
 
+/* A run that --steps ends within an epoch is evaluated there, which is no epoch's evaluation. */
+static void a_limit_of_steps_is_no_epoch(void **state) {
+  int best;
+  (void)state;
+  int ends = end_by(plain.loss, 1, 2, 0.01, &best);
+  for (int step = 1; step < ends * PER_EPOCH; step += 3) {
+    struct run run;
+    struct watcher w;
+    struct sl_fit_result result;
+    char folder[64];
+    snprintf(folder, sizeof folder, "limit%d", step);
+    for (int turn = 0; turn < 2; turn++) {
+      open_run(&run, true);
+      struct sl_fit_options options = watched(&w, &run);
+      options.checkpoint = in_folder(folder);
+      options.resume = true;
+      options.patience = 2;
+      options.min_delta = 0.01;
+      if (!turn) options.steps = step;
+      OK(fit(&run, &options, &result));
+      assert_int_equal(result.step, turn ? ends * PER_EPOCH : step);
+      if (turn) assert_weights(run.model, ends);
+      close_run(&run);
+    }
+  }
+}
+
 static void ends_early(const char *metric, const double *by, double sign, int patience,
                        double delta) {
   struct run run;
@@ -770,14 +797,23 @@ static void without_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fit_is_the_plain_loop), cmocka_unit_test(a_second_call_goes_on),
-      cmocka_unit_test(checkpoints_rotate),    cmocka_unit_test(resumes_to_the_bit),
-      cmocka_unit_test(early_stopping),        cmocka_unit_test(early_stopping_survives),
-      cmocka_unit_test(an_early_end_stays),    cmocka_unit_test(callbacks_end_it),
-      cmocka_unit_test(signals_end_it),        cmocka_unit_test(bad_options),
-      cmocka_unit_test(files_that_fail),       cmocka_unit_test(checkpoints_that_fail),
-      cmocka_unit_test(one_run_a_folder),      cmocka_unit_test(metrics_of_targets),
-      cmocka_unit_test(without_memory),        cmocka_unit_test(a_confusion_matrix_is_logged),
+      cmocka_unit_test(fit_is_the_plain_loop),
+      cmocka_unit_test(a_second_call_goes_on),
+      cmocka_unit_test(checkpoints_rotate),
+      cmocka_unit_test(resumes_to_the_bit),
+      cmocka_unit_test(early_stopping),
+      cmocka_unit_test(early_stopping_survives),
+      cmocka_unit_test(a_limit_of_steps_is_no_epoch),
+      cmocka_unit_test(an_early_end_stays),
+      cmocka_unit_test(callbacks_end_it),
+      cmocka_unit_test(signals_end_it),
+      cmocka_unit_test(bad_options),
+      cmocka_unit_test(files_that_fail),
+      cmocka_unit_test(checkpoints_that_fail),
+      cmocka_unit_test(one_run_a_folder),
+      cmocka_unit_test(metrics_of_targets),
+      cmocka_unit_test(without_memory),
+      cmocka_unit_test(a_confusion_matrix_is_logged),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
