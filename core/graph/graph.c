@@ -187,7 +187,7 @@ bool sl__call_is_for_cpus(const struct call *call) {
 }
 
 bool sl__call_goes_by_rows(const struct call *call, int64_t rows) {
-  return call->cut.units && call->cut.flat && !call->cut.phases && call->rows == rows &&
+  return call->cut.units && call->cut.flat && !call->cut.phases && rows && call->rows == rows &&
          call->cut.units % rows == 0;
 }
 

@@ -108,6 +108,20 @@ static void build_branches(struct sl_model *m) {
   OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 10}));
 }
 
+/* Products and sums that add their gradients to others': such a call writes no output anew. */
+static void build_products(struct sl_model *m) {
+  const struct sl_dense_options ten = {.features = 10};
+  struct sl_dense_options other = ten;
+  other.layer.inputs = "pool";
+  OK(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.kernel_h = 4}));
+  OK(sl_dense(m, "a", &ten));
+  OK(sl_dense(m, "b", &other));
+  OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = "a,b"}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "a,b,product"}));
+  OK(sl_multiply(m, "cube", &(struct sl_multiply_options){.layer.inputs = "sum,sum,sum"}));
+  OK(sl_dense(m, "fc", &ten));
+}
+
 static void build_words(struct sl_model *m, bool tied) {
   OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 8}));
   OK(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 9}));
@@ -118,7 +132,7 @@ static void build_words(struct sl_model *m, bool tied) {
                   .features = WORDS, .positions = true, .layer.shares = tied ? "embed" : NULL}));
 }
 
-enum task { IMAGES, BRANCHES, WORDS_ROWS, WORDS_TIED, SENTENCES };
+enum task { IMAGES, BRANCHES, PRODUCTS, WORDS_ROWS, WORDS_TIED, SENTENCES };
 
 struct run {
   const char *name;
@@ -135,7 +149,7 @@ struct run {
 
 static void open_data(const struct run *run, struct sl_dataset **data, struct sl_loader **loader) {
   struct sl_loader_options options = {.batch = 26, .shuffle = true};
-  if (run->task == IMAGES || run->task == BRANCHES) {
+  if (run->task <= PRODUCTS) {
     OK(sl_digits_new(90, 3, true, data)); /* the fourth batch is not full */
   } else if (run->task == SENTENCES) {
     const int64_t buckets[] = {4, 8, 12};
@@ -189,7 +203,7 @@ static void steps(struct run *run, bool evaluates, struct sl_trainer *trainer,
 }
 
 static void train(struct run *run) {
-  bool is_image = run->task == IMAGES || run->task == BRANCHES;
+  bool is_image = run->task <= PRODUCTS;
   struct sl_shape sample = is_image ? SL_SHAPE(1, 28, 28) : SL_SHAPE(12);
   const struct sl__submit_hook hook = {.before = count, .data = &run->tasks};
   struct sl_dataset *data;
@@ -201,6 +215,8 @@ static void train(struct run *run) {
     build_images(m);
   else if (run->task == BRANCHES)
     build_branches(m);
+  else if (run->task == PRODUCTS)
+    build_products(m);
   else
     build_words(m, run->task == WORDS_TIED);
   open_data(run, &data, &loader);
@@ -269,6 +285,8 @@ static const struct run cases[] = {
     {"branches", BRANCHES, MOMENTUM, DECAY, {.replicas = 2, .microbatches = 2}},
     {"branches over stages", BRANCHES, MOMENTUM, {0}, {.stages = 2, .microbatches = 3}},
     {"branches in bf16", BRANCHES, MOMENTUM, {0}, {.math = SL_MATH_BF16}},
+    {"products", PRODUCTS, {.lr = 0.01f}, {0}, {.replicas = 2}},
+    {"products in turns", PRODUCTS, {.lr = 0.01f}, {0}, {.replicas = 1, .microbatches = 2}},
     {"words", WORDS_ROWS, {.lr = 2}, {0}, {.replicas = 2, .carry_state = true}},
     {"words, clipped", WORDS_ROWS, {.lr = 2, .clip = 1}, DECAY, {.replicas = 1}, true},
     {"words by adam", WORDS_ROWS, {.kind = SL_ADAM, .lr = 0.02f}, {0}, {.carry_state = true}},
