@@ -33,6 +33,25 @@ awk 'function noise(sum, k) {
       printf "%g,%g,n%d,%s,%.6f\n", a, b, i, up ? "up" : "down", 3 * a - 2 * b + up + noise()
     }
   }' >"$work/table.csv"
+# the shortest command: a curved function of four columns, and noise of deviation 0.3
+awk '
+  function uniform() { seed = (seed * 16807) % 2147483647; return seed / 2147483647 }
+  function noise() { s = 0; for (k = 0; k < 12; k++) s += uniform(); return 0.3 * (s - 6) }
+  BEGIN {
+    seed = 77; print "a,b,c,d,y"
+    for (i = 0; i < 5000; i++) {
+      a = uniform(); b = uniform(); c = uniform(); d = uniform()
+      printf "%g,%g,%g,%g,%.6f\n", a, b, c, d, sin(6 * a) + 2 * b * c - d * d + noise()
+    }
+  }' >"$work/curved.csv"
+train --data "$work/curved.csv" --target y --loss mse --task regression
+rmse=$(sed -n 's/^Test RMSE *\([0-9.]*\) .*/\1/p' "$work/out")
+check "the defaults for a regression reach the noise of deviation 0.3: RMSE $rmse" \
+  awk "BEGIN { exit !(${rmse:-9} > 0.27 && ${rmse:-9} < 0.33) }"
+check "they are AdamW's" grep -q 'adamw, lr 0.001' "$work/out"
+train --data "$work/curved.csv" --target y --task regression --lr 0.05 --epochs 1
+check "what is said goes before them" grep -q 'sgd, lr 0.05' "$work/out"
+
 train --data "$work/table.csv" --target y --ignore name --loss mse --task regression --hidden 16 \
   --optimizer adam --lr 0.01 --lr-schedule cosine --epochs 8 --batch 64 --seed 3 \
   --save "$work/table.json" --log "$work/a.jsonl"

@@ -44,7 +44,8 @@ struct cli {
   const char *loss, *task;   /* NULL: as the data say */
   const char *class_weights; /* NULL: all 1 */
   const char *optimizer_name, *lr_schedule;
-  double lr, momentum, weight_decay, clip; /* before the check negative: not given */
+  const char *own_optimizer, *own_schedule; /* the program's, where the options are not given */
+  double lr, momentum, weight_decay, clip;  /* before the check negative: not given */
   bool find_rate;
   int64_t search_steps;          /* of --find-rate; 0: the library's */
   double average;                /* of the weights; 0: none */

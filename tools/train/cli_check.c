@@ -32,6 +32,20 @@ static void fill_optimizer(struct cli *cli, const struct sl_optimizer *own) {
   optimizer->average = (float)cli->average;
 }
 
+static bool is_regression(const struct cli *cli) {
+  return cli->task && !strcmp(cli->task, "regression");
+}
+
+/* Where nothing is said of the updates. At a constant rate SGD's noise stays above that of a
+ * table's targets. */
+static void choose_updates(struct cli *cli) {
+  bool said = cli->lr >= 0 || cli->momentum >= 0 || cli->optimizer_name != cli->own_optimizer ||
+              cli->lr_schedule != cli->own_schedule;
+  if (said || !is_regression(cli)) return;
+  cli->optimizer_name = "adamw";
+  cli->lr_schedule = "cosine";
+}
+
 static const char *make_optimizer(struct cli *cli) {
   const struct sl_optimizer own = cli->optimizer; /* the program's defaults, for its kind */
   cli->optimizer = (struct sl_optimizer){0};
@@ -55,7 +69,7 @@ static const char *check_loss(const struct cli *cli) {
   struct sl_loss_part parts[SL_MAX_FIELDS];
   struct sl_loss loss = {0};
   const char *why = cli->loss ? must("--loss", sl_loss_parse_parts(cli->loss, parts, &loss)) : NULL;
-  bool regression = cli->task && !strcmp(cli->task, "regression");
+  bool regression = is_regression(cli);
   if (why || !cli->task) return why;
   if (!regression && strcmp(cli->task, "classification") != 0)
     return option_problem("--task %s: is unknown; use classification or regression", cli->task);
@@ -140,6 +154,7 @@ static const char *check_files(const struct cli *cli) {
 }
 
 const char *cli_check(struct cli *cli) {
+  choose_updates(cli);
   const char *why = make_optimizer(cli);
   if (!why) why = check_schedule(cli);
   if (!why) why = check_data(cli);

@@ -62,6 +62,8 @@ static void set_defaults(struct cli *cli, const struct program *program) {
   cli->decay_weights_only = program->decay_weights_only;
   if (program->optimizer) cli->optimizer_name = program->optimizer;
   cli->optimizer = (struct sl_optimizer){0};
+  cli->own_optimizer = cli->optimizer_name;
+  cli->own_schedule = cli->lr_schedule;
   sl_optimizer_parse(cli->optimizer_name, &cli->optimizer); /* of the library's names */
   cli->optimizer.lr = program->lr;
   cli->optimizer.momentum = program->momentum;
