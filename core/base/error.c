@@ -11,6 +11,12 @@
 static __thread char message[1024];
 static __thread long fail_countdown;
 
+/* A message is one line, whatever a file's names and fields have in them. */
+static void make_printable(char *text) {
+  for (; *text; text++)
+    if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+}
+
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) {
   char text[sizeof message]; /* a part of the new message may be the old one */
   va_list list;
@@ -19,6 +25,7 @@ enum sl_status sl__fail(enum sl_status status, const char *format, ...) {
   vsnprintf(text, sizeof text, format, list);
   va_end(list);
   sl__locale_end(before);
+  make_printable(text);
   memcpy(message, text, sizeof message);
   return status;
 }

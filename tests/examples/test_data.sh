@@ -75,6 +75,8 @@ refused 2 "--target: a text has no such thing" "$lm" --quiet --steps 1 --target 
 for size in 8 x8 8x 0x8 8x8x8 99999x1; do refused 2 "--size '$size'" "$mlp" "--size=$size"; done
 refused 2 "missing" "$mlp" --missing zero
 printf 'a,y\n1,2\n3\n' >"$work/ragged.csv"
+printf 'a,y\n1,"x\n\033[31mred"\n2,3\n4,5\n' >"$work/odd.csv"
+refused 1 '"x??\[31mred" is no number' "$mlp" --quiet --data "$work/odd.csv" --target y --task regression
 refused 1 "line 3 ends behind column 1" "$mlp" --quiet --data "$work/ragged.csv" --target y
 printf 'a,y\n1,2\n,3\n' >"$work/empty.csv"
 refused 1 "line 3, column 1 (\"a\"): \"\" is a missing value" "$mlp" --quiet \
