@@ -70,7 +70,7 @@ enum sl_status sl_measure(const float *values, int64_t count, const struct sl_sh
 /* ---- checks ---- */
 
 static const char *text_of(float value) {
-  return isnan(value) ? "not a number" : value > 0 ? "infinite" : "minus infinite";
+  return isnan(value) ? "not a number" : value > 0 ? "infinite as f32" : "minus infinite as f32";
 }
 
 /* Has a value all bits of the exponent: infinite, or not a number? missing: infinite alone. */

@@ -13,8 +13,8 @@ static int check(const struct preparation *how, const char *what,
     return EXIT_DONE;
   return fail(EXIT_FAILED,
               "%s: is %lld x %lld in %s, the model takes %lld x %lld in %s; --resize makes it so",
-              what, (long long)picture->width, (long long)picture->height,
-              picture->channels == 1 ? "grey" : "colour", (long long)to[2], (long long)to[1],
+              what, (long long)picture->height, (long long)picture->width,
+              picture->channels == 1 ? "grey" : "colour", (long long)to[1], (long long)to[2],
               to[0] == 1 ? "grey" : "colour");
 }
 

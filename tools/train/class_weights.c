@@ -55,9 +55,9 @@ static int read_weights(struct session *session, int classes) {
   char *text = listed ? strdup(option) : read_file(option);
   if (!text)
     return session_fail(session, EXIT_USAGE,
-                        "--class-weights %s: %s; give balanced, a file of numbers, or numbers "
-                        "separated by commas",
-                        option, errno == EINVAL ? "is empty" : strerror(errno));
+                        "--class-weights %s: neither numbers nor a file of them (%s); give "
+                        "balanced, a file, or numbers separated by commas",
+                        option, errno == EINVAL ? "it is empty" : strerror(errno));
   int code = read_numbers(session, text, classes);
   free(text);
   return code;
