@@ -25,10 +25,12 @@ struct sl_fit_output {
 
 /** The result of the evaluation after an epoch. A metric that was not measured is NaN. */
 struct sl_fit_evaluation {
-  int64_t epoch;        /**< how many were trained, from 1; 0: there was no evaluation */
-  double loss;          /**< mean over the validation set */
-  double accuracy;      /**< of labels, 0 to 1 */
-  double top5, auc;     /**< if sl_fit_options.metric needs them; auc: of bce, too */
+  int64_t epoch;      /**< how many were trained, from 1; 0: there was no evaluation */
+  double loss;        /**< mean over the validation set */
+  double accuracy;    /**< of labels, 0 to 1 */
+  double top2, top3;  /**< share of labels among the 2, 3, 5 or 10 likeliest; these and auc are */
+  double top5, top10; /**< measured if sl_fit_options.metric needs the outputs; auc: of bce, too */
+  double auc;
   double mae, rmse, r2; /**< of targets, in their unit */
   int output_count;     /**< of a loss of parts: loss, accuracy, auc, rmse and r2 of its outputs */
   struct sl_fit_output outputs[3 * SL_MAX_FIELDS];
@@ -84,9 +86,9 @@ struct sl_fit_options {
   /** What is evaluated after each epoch, and at the end; NULL: nothing. dist_async: rank 0 alone
    * evaluates, and needs all samples. */
   struct sl_loader *validation;
-  /** The measure that decides what is best: "loss" (NULL), "accuracy", "top5", "auc", "mae",
-   * "rmse", "r2", as sl_trainer_measure has them. Larger is better of accuracy, top5, auc and r2,
-   * smaller of the others. */
+  /** The measure that decides what is best: "loss" (NULL), "accuracy", "top2", "top3", "top5",
+   * "top10", "auc", "mae", "rmse", "r2", as sl_trainer_measure has them. Smaller is better of loss,
+   * mae and rmse, larger of the others. */
   const char *metric;
   /** After the run, the validation set's confusion matrix goes into the log, a line of its own
    * (doc/log.md). Of class labels, up to 1,024 classes; needs `validation` and `log`. */

@@ -298,10 +298,10 @@ struct sl_evaluation {
 /** As sl_trainer_evaluate, with all metrics that suit the loss, computed from the outputs of the
  * whole epoch in double precision, whatever the division of the work:
  *
- * - cross-entropy: "accuracy", "top5" (share of samples whose label is among the 5 largest outputs;
- *   with 6 classes or more), "auc" (area under the ROC curve; of 2 classes), "confusion" (each:
- *   number of samples by label and answer; up to 1,024 classes); of texts each token is a sample,
- *   and there is "perplexity" (e to the loss);
+ * - cross-entropy: "accuracy", "top2", "top3", "top5", "top10" (share of samples whose label is
+ *   among the k largest outputs; with more classes than that), "auc" (area under the ROC curve; of
+ * 2 classes), "confusion" (each: number of samples by label and answer; up to 1,024 classes); of
+ * texts each token is a sample, and there is "perplexity" (e to the loss);
  * - bce: "accuracy" (share of values on the right side), "auc" of each output, and their mean;
  * - other losses: "mae", "rmse" (in the targets' unit), "r2" (1 - squared errors / variance), of
  * each output; "mae" and "rmse" also over all values, "r2" the mean.

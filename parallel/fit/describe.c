@@ -164,11 +164,13 @@ static double exact_value(const json_t *state, const char *key) {
 static json_t *describe_best(const struct sl__fit *fit) {
   const struct sl__best *best = &fit->best;
   const struct sl_fit_evaluation *e = &best->evaluation;
-  return json_pack("{s:s, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "metric",
-                   fit->options.metric, "since", (json_int_t)best->since, "reference",
-                   exact(best->reference), "epoch", (json_int_t)e->epoch, "loss", exact(e->loss),
-                   "accuracy", exact(e->accuracy), "top5", exact(e->top5), "auc", exact(e->auc),
-                   "mae", exact(e->mae), "rmse", exact(e->rmse), "r2", exact(e->r2));
+  json_t *all = json_pack("{s:s, s:I, s:o, s:I}", "metric", fit->options.metric, "since",
+                          (json_int_t)best->since, "reference", exact(best->reference), "epoch",
+                          (json_int_t)e->epoch);
+#define SL__FIT_METRIC(key, title, larger, share) sl__json_set(&all, #key, exact(e->key));
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
+  return all;
 }
 
 char *sl__fit_noted(const struct sl__fit *fit) {
@@ -188,17 +190,14 @@ enum sl_status sl__fit_take_noted(struct sl__fit *fit, const char *before) {
   const json_t *state = json_object_get(noted, "fit");
   const char *metric = json_string_value(json_object_get(state, "metric"));
   if (metric && strcmp(metric, fit->options.metric) == 0)
-    fit->best = (struct sl__best){
-        .since = json_integer_value(json_object_get(state, "since")),
-        .reference = exact_value(state, "reference"),
-        .evaluation = {.epoch = json_integer_value(json_object_get(state, "epoch")),
-                       .loss = exact_value(state, "loss"),
-                       .accuracy = exact_value(state, "accuracy"),
-                       .top5 = exact_value(state, "top5"),
-                       .auc = exact_value(state, "auc"),
-                       .mae = exact_value(state, "mae"),
-                       .rmse = exact_value(state, "rmse"),
-                       .r2 = exact_value(state, "r2")}};
+    fit->best = (struct sl__best){.since = json_integer_value(json_object_get(state, "since")),
+                                  .reference = exact_value(state, "reference"),
+                                  .evaluation = {
+                                      .epoch = json_integer_value(json_object_get(state, "epoch")),
+#define SL__FIT_METRIC(key, title, larger, share) .key = exact_value(state, #key),
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
+                                  }};
   json_decref(noted);
   return SL_OK;
 }

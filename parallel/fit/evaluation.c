@@ -31,7 +31,9 @@ static int find_metric(const char *name) {
 enum sl_status sl__fit_check_metric_name(const char *name) {
   if (!name || find_metric(name) < METRICS) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
-                  "metric %s: unknown; take loss, accuracy, top5, auc, mae, rmse or r2", name);
+                  "metric %s: unknown; take loss, accuracy, top2, top3, top5, top10, auc, mae, "
+                  "rmse or r2",
+                  name);
 }
 
 static double *field_of(struct sl_fit_evaluation *e, int metric) {

@@ -275,7 +275,10 @@ static enum sl_status end(struct sl__fit *fit, enum sl_status status) {
 }
 
 static const struct sl_fit_evaluation nothing = {
-    .loss = NAN, .accuracy = NAN, .top5 = NAN, .auc = NAN, .mae = NAN, .rmse = NAN, .r2 = NAN};
+#define SL__FIT_METRIC(key, title, larger, share) .key = NAN,
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
+};
 
 static void begin(struct sl__fit *fit) {
   struct sl_trainer *t = fit->trainer;

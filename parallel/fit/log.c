@@ -136,10 +136,11 @@ int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluati
   const struct {
     const char *key;
     double value;
-  } values[] = {{"test_loss", result->loss}, {"test_accuracy", result->accuracy},
-                {"test_mae", result->mae},   {"test_rmse", result->rmse},
-                {"test_r2", result->r2},     {"test_auc", result->auc},
-                {"test_top5", result->top5}};
+  } values[] = {
+#define SL__FIT_METRIC(key, title, larger, share) {"test_" #key, result->key},
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
+  };
   if (!log->file) return 0;
   json_t *line = json_pack("{s:I}", "epoch", (json_int_t)result->epoch);
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)

@@ -16,9 +16,24 @@ static double share_of(const struct sl__predictions *p, int64_t right) {
   return p->rows ? (double)right / (double)p->rows : NAN;
 }
 
-static double top5(const struct sl__predictions *p, double *each) {
+static double top2(const struct sl__predictions *p, double *each) {
   (void)each;
   return share_of(p, p->within[1]);
+}
+
+static double top3(const struct sl__predictions *p, double *each) {
+  (void)each;
+  return share_of(p, p->within[2]);
+}
+
+static double top5(const struct sl__predictions *p, double *each) {
+  (void)each;
+  return share_of(p, p->within[4]);
+}
+
+static double top10(const struct sl__predictions *p, double *each) {
+  (void)each;
+  return share_of(p, p->within[9]);
 }
 
 static double perplexity(const struct sl__predictions *p, double *each) {

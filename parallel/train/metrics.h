@@ -12,6 +12,7 @@ struct sl__scored {
 /* What metrics need of the rows that count: samples with a label or with a target that counts,
  * tokens of a text. Of targets all outputs are held, in the order of the data; of labels, whose
  * classes may be many, the counts alone. */
+enum { SL__TOP_MOST = 10 };
 struct sl__predictions {
   const struct sl_dataset_info *info;
   double loss;                    /* of the evaluation */
@@ -19,12 +20,12 @@ struct sl__predictions {
   int64_t target_width;           /* targets of a row: of a loss of parts it may differ */
   int64_t first_target;           /* of a part: its place in the row of the set's targets */
   bool has_labels;
-  float *outputs;            /* [rows, width]; NULL: there are labels */
-  float *targets;            /* [rows, target_width], the same */
-  int64_t within[2];         /* rows whose label is the first, among the first five */
-  int64_t *pairs;            /* [width, width] by label and answer; NULL: too many */
-  struct sl__scored *scored; /* [rows] of two classes; of targets scratch; or NULL */
-  float *slice;              /* scratch: outputs of a batch's slice */
+  float *outputs;               /* [rows, width]; NULL: there are labels */
+  float *targets;               /* [rows, target_width], the same */
+  int64_t within[SL__TOP_MOST]; /* rows whose label is the first, among the first two, ... */
+  int64_t *pairs;               /* [width, width] by label and answer; NULL: too many */
+  struct sl__scored *scored;    /* [rows] of two classes; of targets scratch; or NULL */
+  float *slice;                 /* scratch: outputs of a batch's slice */
 };
 
 /* Of a sample, or of a token of a text. */

@@ -86,8 +86,7 @@ static int64_t classes_before(const float *y, int64_t classes, int32_t label) {
 static void append_label(struct sl__predictions *p, const float *y, int32_t label) {
   if (label < 0 || label >= p->width || p->rows == p->most_rows) return;
   int64_t before = classes_before(y, p->width, label), answer = 0;
-  p->within[0] += before < 1;
-  p->within[1] += before < 5;
+  for (int64_t k = before; k < SL__TOP_MOST; k++) p->within[k]++;
   for (int64_t c = 1; p->pairs && c < p->width; c++)
     if (y[c] > y[answer]) answer = c;
   if (p->pairs) p->pairs[label * p->width + answer]++;
@@ -183,14 +182,16 @@ static enum sl_status gather_rows(struct sl__net *net, const int64_t *rows, size
 /* rows[] of all ranks, and on rank 0 the sums of the counts. */
 static enum sl_status gather_counts(struct sl__net *net, struct sl__predictions *p, int64_t *rows) {
   int size = sl__net_size(net);
-  int64_t mine[3] = {p->rows, p->within[0], p->within[1]};
+  enum { COUNTS = 1 + SL__TOP_MOST };
+  int64_t mine[COUNTS] = {p->rows};
+  memcpy(mine + 1, p->within, sizeof p->within);
   int64_t *all = sl__alloc((size_t)size, sizeof mine, "an evaluation over ranks");
   enum sl_status status = sl__net_sync_status(net, all ? SL_OK : SL_NO_MEMORY, sl_error());
   SL__TRY(status);
   SL__TRY(sl__net_gather(net, mine, sizeof mine, all));
   for (int r = 0; r < size && !sl__net_rank(net); r++) {
-    rows[r] = all[3 * r];
-    for (int k = 0; k < 2; k++) p->within[k] += r ? all[3 * r + 1 + k] : 0;
+    rows[r] = all[COUNTS * r];
+    for (int k = 0; k < SL__TOP_MOST && r; k++) p->within[k] += all[COUNTS * r + 1 + k];
     if (rows[r] < 0 || rows[r] > p->most_rows)
       status = sl__fail(SL_LOST, "rank %d has %lld rows of an evaluation of %lld", r,
                         (long long)rows[r], (long long)p->most_rows);

@@ -7,12 +7,12 @@
 #include "core/base/random.h"
 #include "tests/common/small_model.h"
 
-enum { COUNT = 61, IN = 3, MOST = 7, BATCH = 16 };
+enum { COUNT = 61, IN = 3, MOST = 12, BATCH = 16 };
 
 static float inputs[COUNT * IN], targets[COUNT * MOST];
 static int32_t labels[COUNT];
 static double outputs[COUNT * MOST]; /* of the model, in double precision */
-static const float target_deviation[MOST] = {1, 10, -0.5f, 2, 3, 4, 5};
+static const float target_deviation[MOST] = {1, 10, -0.5f, 2, 3, 4, 5, 1, 1, 1, 1, 1};
 
 static float draw(uint64_t stream, int64_t i) {
   return 2 * sl__uniform(11, stream, (uint64_t)i) - 1;
@@ -147,7 +147,9 @@ static void test_values(void **state) {
 
 static void test_labels(void **state) {
   (void)state;
-  for (int64_t width = 2; width <= 7; width += 5) {
+  static const int64_t widths[] = {2, 3, 4, 7, 12};
+  for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+    int64_t width = widths[w];
     struct sl_evaluation *e =
         evaluate(SL_LOSS_CROSS_ENTROPY, width, (struct sl_trainer_options){.replicas = 2});
     double within[MOST] = {0}, pairs[MOST * MOST] = {0}, samples = 0, score[COUNT];
@@ -173,9 +175,15 @@ static void test_labels(void **state) {
       assert_value("confusion", metric(e, "confusion")->each[i], pairs[i]);
     if (width == 2)
       assert_value("auc", metric(e, "auc")->value, naive_auc(score, positive, counts));
-    else
-      assert_value("top5", metric(e, "top5")->value, within[4] / samples);
-    assert_int_equal(sl_evaluation_metric(e, "top5") != NULL, width > 5);
+    static const struct {
+      const char *name;
+      int64_t k;
+    } tops[] = {{"top2", 2}, {"top3", 3}, {"top5", 5}, {"top10", 10}};
+    for (size_t i = 0; i < sizeof tops / sizeof *tops; i++) {
+      assert_int_equal(sl_evaluation_metric(e, tops[i].name) != NULL, width > tops[i].k);
+      if (width > tops[i].k)
+        assert_value(tops[i].name, metric(e, tops[i].name)->value, within[tops[i].k - 1] / samples);
+    }
     sl_evaluation_free(e);
   }
 }
