@@ -88,7 +88,7 @@ void sl__graph_cut(struct sl__graph *graph, int parts);
 
 /* Number of subgraphs. */
 int sl__graph_tasks(const struct sl__graph *graph);
-/* The most CPU workers that run one of them together; 0: they run on GPUs. */
+/* How many CPU workers run a subgraph together, at most; 0: all subgraphs run on GPUs. */
 int sl__graph_members(const struct sl__graph *graph);
 
 /* Microseconds that its tasks took so far, summed; on a GPU the time to launch the kernels. */

@@ -3,8 +3,22 @@
 #include "core/graph/graph_state.h"
 
 bool sl__subgraph_is_lone(const struct sl__graph *g, const struct sl__subgraph *s) {
-  return g->slice_us >= 1 && g->subgraph_count == 1 && !s->place.worker &&
+  return g->slice_us >= 1 && !g->forced_parts && g->subgraph_count == 1 && !s->place.worker &&
          s->place.where == STARPU_CPU;
+}
+
+static bool passes_on(const struct sl__graph *g) {
+  for (int i = 0; i < g->use_count; i++)
+    if (g->uses[i].is_passed_on) return true;
+  return false;
+}
+
+/* Not where tasks behind the graph wait for workers, which helpers would keep; nor under a limit of
+ * memory, since branches share none. */
+bool sl__subgraph_may_branch(const struct sl__graph *g, const struct sl__subgraph *s) {
+  bool has_workers = starpu_cpu_worker_get_count() > 1 && g->cores != 1;
+  return has_workers && sl__subgraph_is_lone(g, s) && !sl__graph_memory_is_limited() &&
+         !passes_on(g);
 }
 
 /* ---- does a group wait for another? ---- */
@@ -62,14 +76,13 @@ static int find_branch(const struct sl__graph *g, const struct sl__subgraph *s, 
   return found;
 }
 
-/* A superstep costs about a microsecond: is there as much work beside that of its first branch? */
+/* Is there enough work beside that of the superstep's first branch? */
 static bool has_work(const struct sl__graph *g, const struct sl__subgraph *s, int first, int end) {
-  const double least = 40000;
   double work = 0;
   for (int i = first; i < end; i++)
     for (int c = s->groups[i].first; c < s->groups[i].end && s->groups[i].branch; c++)
-      work += g->calls[c].flops + 10 * (double)g->calls[c].outputs;
-  return work >= least;
+      work += sl__call_work(&g->calls[c]);
+  return work >= SL__LEAST_WORK;
 }
 
 static int end_superstep(const struct sl__graph *g, struct sl__subgraph *s, int first, int end,
@@ -103,4 +116,5 @@ void sl__subgraph_find_branches(const struct sl__graph *g, struct sl__subgraph *
   if (g->cores && g->cores < most) most = g->cores;
   if (most > SL__TEAM_MOST) most = SL__TEAM_MOST;
   s->members = most < workers ? most : workers;
+  s->has_branches = s->members > 1;
 }

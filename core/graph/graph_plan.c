@@ -21,14 +21,16 @@ static void record_use(struct tensor_use *u, int subgraph, int call, bool is_fir
   u->last_call = call;
 }
 
+bool sl__graph_memory_is_limited(void) { return getenv("STARPU_LIMIT_CPU_MEM"); }
+
 /* To give a passing tensor's memory back costs StarPU two tasks in each run: more than a small
  * tensor gains by memory that is still in a cache. Where memory is neither limited nor a GPU's, and
  * small tensors are little all together, they keep it from step to step. */
 static bool may_keep_small(const struct sl__graph *g) {
   const size_t most = 64 << 20;
   size_t bytes = 0;
-  bool is_limited = getenv("STARPU_LIMIT_CPU_MEM"); /* by sl__memory_begin, or the user */
-  if (!(g->slice_us > 0) || is_limited || starpu_cuda_worker_get_count()) return false;
+  if (!(g->slice_us > 0) || sl__graph_memory_is_limited() || starpu_cuda_worker_get_count())
+    return false;
   for (int i = 0; i < g->use_count; i++)
     if (sl__use_passes(&g->uses[i]) && g->uses[i].tensor->bytes <= SL__SMALL_TENSOR)
       bytes += g->uses[i].tensor->bytes;
@@ -65,10 +67,9 @@ static int members_of(const struct sl__graph *g, const struct sl__subgraph *s) {
   return workers > most ? most : workers > 0 ? workers : 1;
 }
 
-/* A superstep costs about a microsecond, so one member does calls with less work than this. */
+/* One member does calls with less work. */
 static bool is_worth_it(const struct sl__graph *g, const struct call *call) {
-  const double least = 40000;
-  return g->forced_parts || call->flops + 10 * (double)call->outputs >= least;
+  return g->forced_parts || sl__call_work(call) >= SL__LEAST_WORK;
 }
 
 static bool follows(const struct call *head, const struct call *call) {
@@ -128,17 +129,13 @@ static struct fusion_group group_from(const struct sl__graph *g, const struct sl
   return group;
 }
 
-static bool may_branch(const struct sl__graph *g, const struct sl__subgraph *s) {
-  return !g->forced_parts && sl__subgraph_is_lone(g, s);
-}
-
 static enum sl_status find_groups(struct sl__graph *g, struct sl__subgraph *s) {
   s->groups = sl__alloc((size_t)(s->end - s->first), sizeof *s->groups, "a captured graph");
   if (!s->groups) return SL_NO_MEMORY;
   for (int c = s->first; c < s->end;) {
     struct fusion_group group = group_from(g, s, c);
     struct fusion_group *last = s->group_count ? &s->groups[s->group_count - 1] : NULL;
-    if (last && !last->units && !group.units && !may_branch(g, s))
+    if (last && !last->units && !group.units && !s->has_branches)
       last->end = group.end;
     else
       s->groups[s->group_count++] = group;
@@ -184,15 +181,14 @@ static void list_branches(const struct sl__subgraph *s, struct sl__superstep *su
 }
 
 static enum sl_status make_team(const struct sl__graph *g, struct sl__subgraph *s) {
-  bool is_branched = s->groups[0].branches;
-  int count = is_branched ? s->groups[s->group_count - 1].superstep + 1 : 0;
-  for (int i = 0; i < s->group_count && !is_branched; i++)
+  int count = s->has_branches ? s->groups[s->group_count - 1].superstep + 1 : 0;
+  for (int i = 0; i < s->group_count && !s->has_branches; i++)
     count += s->groups[i].phases ? s->groups[i].phases : 1;
   struct sl__superstep *supersteps =
       sl__alloc((size_t)count, sizeof *supersteps, "a captured graph");
   s->group_phases = sl__alloc((size_t)count, sizeof *s->group_phases, "a captured graph");
   enum sl_status status = supersteps && s->group_phases ? SL_OK : SL_NO_MEMORY;
-  if (status == SL_OK && is_branched)
+  if (status == SL_OK && s->has_branches)
     list_branches(s, supersteps);
   else if (status == SL_OK)
     list_phases(g, s, supersteps);
@@ -328,10 +324,11 @@ static size_t scratch_bytes(const struct sl__graph *g, const struct sl__subgraph
 enum sl_status sl__subgraph_plan(struct sl__graph *g, int subgraph) {
   struct sl__subgraph *s = &g->subgraphs[subgraph];
   s->members = members_of(g, s);
+  s->has_branches = sl__subgraph_may_branch(g, s);
   if (!s->members) sl__graph_find_together(g, s);
   enum sl_status status = find_groups(g, s);
   limit_members(g, s);
-  if (status == SL_OK && may_branch(g, s)) sl__subgraph_find_branches(g, s);
+  if (status == SL_OK && s->has_branches) sl__subgraph_find_branches(g, s);
   if (status == SL_OK && s->members > 1) status = make_team(g, s);
   if (status != SL_OK) return status;
   struct allocation *list = sl__alloc((size_t)g->use_count + 1, sizeof *list, "a captured graph");

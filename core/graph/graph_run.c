@@ -175,7 +175,7 @@ void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], boo
   struct job job = {s, step, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
   double begin = sl__microseconds();
   if (s->team) {
-    if (sl__subgraph_is_lone(s->graph, s)) sl__graph_ask_helpers(s->graph, s->members);
+    if (s->has_branches) sl__graph_ask_helpers(s->graph, s->members);
     sl__team_lead(s->team, s->graph->leader, &job);
   } else if (on_gpu) {
     sl__task_launches(true); /* a later failure cannot be attributed to a call */

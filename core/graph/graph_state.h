@@ -35,6 +35,7 @@ struct sl__graphs {
   struct sl__graph *capturing; /* calls of the thread `capturer` are captured there; or NULL */
   pthread_t capturer;
   int batches; /* see sl__batch_begins */
+  int home;    /* 1 + the member that has all lone tasks; 0: none yet */
   bool told;   /* the log has that a subgraph is no CUDA graph */
   struct worker_inbox inboxes[SL__TEAM_MOST];
 };
@@ -96,10 +97,10 @@ struct kept_tensor {
   bool is_passed_on;
 };
 
-/* The work of a superstep of the team: one phase of one fusion group; or the branches [first, end)
- * of groups, one a part. */
+/* The work of a superstep of the team: one phase of one fusion group; or all of the groups
+ * [group, end), of which a part has those of a branch. */
 struct group_phase {
-  int group, end, phase; /* end: 0: it is one group's */
+  int group, end, phase; /* end: 0 where it is a phase of one group */
 };
 
 /* Calls of a subgraph, one after the other, on a GPU. */
@@ -137,6 +138,7 @@ struct sl__subgraph {
   struct fusion_group *groups;
   int group_count;
   struct group_phase *group_phases;       /* [number of supersteps] */
+  bool has_branches;                      /* that workers run at the same time */
   int members;                            /* the largest number of workers; 0: on a GPU */
   struct sl__team *team;                  /* NULL: it has no more than one member */
   size_t common_at, members_at, local_at; /* offsets; local_at in a member's memory */
@@ -172,7 +174,6 @@ struct sl__graph {
   const struct sl__tensor *input;
   int cores;        /* see sl__graph_cores */
   int forced_parts; /* see sl__graph_cut */
-  int home;         /* 1 + the member that has a lone task; 0: none yet */
   int leader;       /* of the team: the member whose worker has the task */
   int helpers;      /* tasks and messages that will still use the graph */
   bool keeps_small; /* small passing tensors keep their memory between runs; see graph_plan.c */
@@ -190,6 +191,12 @@ bool sl__call_is_for_cpus(const struct call *call);
 /* Its work can be cut into runs of these rows. */
 bool sl__call_goes_by_rows(const struct call *call, int64_t rows);
 bool sl__same_place(const struct sl__place *a, const struct sl__place *b);
+/* An estimate of a call's work, and one that takes about as long as a superstep costs: a
+ * microsecond. */
+static inline double sl__call_work(const struct call *call) {
+  return call->flops + 10 * (double)call->outputs;
+}
+enum { SL__LEAST_WORK = 40000 };
 /* Of the same part of a step? */
 static inline bool sl__same_part(const struct call *a, const struct call *b) {
   return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&
@@ -227,6 +234,8 @@ enum sl_status sl__graph_cache_weights(struct sl__graph *graph);
 void sl__graph_find_uses(struct sl__graph *graph);
 /* Of a subgraph on a GPU: calls that run as one. */
 void sl__graph_find_together(struct sl__graph *graph, const struct sl__subgraph *subgraph);
+/* Is main memory limited, by sl__memory_begin or the user? */
+bool sl__graph_memory_is_limited(void);
 /* Fusion groups, the team, and the offsets of internal tensors. */
 enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 
@@ -238,7 +247,9 @@ enum sl_status sl__subgraph_plan_gpu(struct sl__graph *graph, struct sl__subgrap
 /* Is it the only task of a training's step, on CPUs? Such tasks run on the same worker in all
  * steps. */
 bool sl__subgraph_is_lone(const struct sl__graph *graph, const struct sl__subgraph *subgraph);
-/* Puts the groups of a lone subgraph into branches and supersteps, and sets its members. */
+/* Could several workers run branches of it? */
+bool sl__subgraph_may_branch(const struct sl__graph *graph, const struct sl__subgraph *subgraph);
+/* Puts its groups into branches and supersteps; sets its members and has_branches. */
 void sl__subgraph_find_branches(const struct sl__graph *graph, struct sl__subgraph *subgraph);
 /* Does a group have scratch memory for each member, for this call? */
 static inline bool sl__has_own_scratch(const struct fusion_group *group, const struct call *call) {

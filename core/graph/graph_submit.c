@@ -56,29 +56,31 @@ static int member_elsewhere(int members) {
 }
 
 /* One task a step leaves the scheduler no choice but the worker: always the same one has the
- * parameters in its cache. */
-static struct sl__place home_of(struct sl__graph *g, const struct sl__subgraph *s) {
-  if (!sl__subgraph_is_lone(g, s)) return s->place;
-  int members = s->team ? s->members : (int)starpu_cpu_worker_get_count();
-  if (!g->home) {
-    g->home = 1 + member_elsewhere(members);
-    g->leader = g->home - 1;
-  }
-  return sl__member_place(g->home - 1);
+ * parameters in its cache. It is the same for all graphs, so that no worker has to help with one
+ * while another one's task waits for it; and one of the first two, which are members of any team.
+ */
+static int home_of_steps(struct sl_context *context) {
+  int *home = &context->graphs->home, none = 0, workers = (int)starpu_cpu_worker_get_count();
+  if (!__atomic_load_n(home, __ATOMIC_RELAXED))
+    __atomic_compare_exchange_n(home, &none, 1 + member_elsewhere(workers > 1 ? 2 : 1), false,
+                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return __atomic_load_n(home, __ATOMIC_RELAXED) - 1;
 }
 
 enum sl_status sl__graph_submit(struct sl__graph *g, const struct sl__graph_run *run) {
+  const struct sl__subgraph *first = &g->subgraphs[0];
+  bool is_lone = sl__subgraph_is_lone(g, first);
+  int leader = is_lone ? home_of_steps(g->context) : 0;
   enum sl_status status = SL_OK;
-  if (g->leader && !g->home) g->leader = 0; /* a task of the run before may read it */
+  if (g->leader != leader) g->leader = leader; /* a task of the run before may read it */
   for (int i = 0; i < g->subgraph_count && status == SL_OK; i++) {
     const struct sl__subgraph *s = &g->subgraphs[i];
     const struct sl__graph_run own = ranked(g, run, i);
-    const struct sl__place place = home_of(g, s);
-    status = submit(g, s, &place, &own, g->home && s->team ? (uint32_t)s->members : 0);
+    const struct sl__place place = is_lone ? sl__member_place(leader) : s->place;
+    status = submit(g, s, &place, &own, s->has_branches ? (uint32_t)s->members : 0);
     if (status == SL_OK) drop_passed(g, i);
   }
-  const struct sl__subgraph *first = &g->subgraphs[0];
-  if (status == SL_OK && g->home && first->team)
+  if (status == SL_OK && first->has_branches)
     sl__graph_want_helpers(g, first->members, run->priority);
   return status;
 }

@@ -89,19 +89,23 @@ static struct sl__inbox_message *poll_inbox(struct sl_context *context, int memb
   return message == &empty ? NULL : message;
 }
 
+static struct sl__graph *graph_of(struct sl__inbox_message *message) {
+  return (struct sl__graph *)((char *)message - offsetof(struct sl__graph, join_message));
+}
+
 void sl__graph_join_team(struct sl__inbox_message *message, int member) {
   const double timeout_us = 200;
-  struct sl__graph *g =
-      (struct sl__graph *)((char *)message - offsetof(struct sl__graph, join_message));
+  struct sl__graph *g = graph_of(message);
   __atomic_fetch_and(&g->asked, ~(UINT32_C(1) << member), __ATOMIC_RELAXED);
   struct sl__team *team = g->subgraphs[0].team;
   sl__team_join(team, member, timeout_us);
-  /* the next run of a lone subgraph may have begun before this worker's inbox is open again */
-  while (g->slice_us > 0 && sl__team_is_expected(team)) sl__team_join(team, member, timeout_us);
+  /* the next run of a step may have begun before this worker's inbox is open again */
+  if (g->slice_us > 0 && sl__team_is_expected(team)) sl__team_join(team, member, timeout_us);
   __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELEASE); /* the graph may be freed from here on */
 }
 
-/* Only helping prolongs the polling, not other messages: tasks may wait for this worker. */
+/* Only helping prolongs the polling, not other messages: tasks may wait for this worker. A step
+ * asks in each run; to help with it does not put off making way for a batch. */
 void sl__graph_help(struct sl__graph *g, int member) {
   const double polling_us = 60, most_us = 20000;
   struct sl_context *context = g->context;
@@ -109,10 +113,11 @@ void sl__graph_help(struct sl__graph *g, int member) {
   double until = sl__microseconds() + most_us; /* StarPU may have tasks for this worker */
   __atomic_store_n(&context->graphs->inboxes[member].is_helping, true, __ATOMIC_RELAXED);
   for (struct polling p = {0}; message; message = poll_inbox(context, member, &p)) {
-    bool helps = is_join(message);
+    bool helps = is_join(message), is_step = helps && graph_of(message)->slice_us > 0;
     message->run(message, member);
     double now = sl__microseconds();
-    if (helps) p = (struct polling){now < until ? now + polling_us : now, 0};
+    if (helps) p.end_us = now < until ? now + polling_us : now;
+    if (helps && !is_step) p.batch_us = 0;
   }
   __atomic_store_n(&context->graphs->inboxes[member].is_helping, false, __ATOMIC_RELAXED);
 }

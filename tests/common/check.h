@@ -59,6 +59,25 @@ static inline struct sl__tensor *tensor(struct sl_shape shape, const double *val
   return t;
 }
 
+static inline struct sl__tensor *random_tensor(struct sl_shape shape, uint64_t stream) {
+  double *values = random_values(sl_shape_count(&shape), stream);
+  struct sl__tensor *t = tensor(shape, values);
+  free(values);
+  return t;
+}
+
+/* Windows of 3 x 3 that keep an image's size. */
+static inline struct sl__conv2d three_by_three(int channels, bool has_bias) {
+  return (struct sl__conv2d){.channels = channels,
+                             .kernel_h = 3,
+                             .kernel_w = 3,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = 1,
+                             .pad_w = 1,
+                             .has_bias = has_bias};
+}
+
 static inline struct sl__tensor *integers(struct sl_shape shape, const int32_t *values) {
   struct sl__tensor *t;
   OK(sl__tensor_host(context, &shape, SL_I32, NULL, &t));

@@ -117,13 +117,6 @@ static void another_result(void **state) {
   chain_free(&c);
 }
 
-static struct sl__tensor *drawn(struct sl_shape shape, uint64_t stream) {
-  double *values = random_values(sl_shape_count(&shape), stream);
-  struct sl__tensor *t = tensor(shape, values);
-  free(values);
-  return t;
-}
-
 /* Runs that write no common tensor may overlap, as those of an evaluation do. There are enough rows
  * for calls that alternate in slices. */
 static enum sl_status tanh_of_relu(struct sl__tensor *x, struct sl__tensor *t,
@@ -143,7 +136,7 @@ static void runs_overlap(void **state) {
   float *want[RUNS], *got = malloc(sizeof *got * ROWS * COLUMNS);
   OK(sl__tensor_temporary(context, &shape, SL_F32, &t));
   for (int i = 0; i < RUNS; i++) {
-    x[i] = drawn(shape, 30 + (uint64_t)i);
+    x[i] = random_tensor(shape, 30 + (uint64_t)i);
     want[i] = malloc(sizeof *want[i] * ROWS * COLUMNS);
     OK(sl__tensor_temporary(context, &shape, SL_F32, &y[i]));
     OK(tanh_of_relu(x[i], t, y[i]));
@@ -194,11 +187,11 @@ static void images_new(struct images *m, int64_t rows, int c) {
       (int32_t)rows, c, SIDE, SIDE, c, SIDE, SIDE, 3, 3, 1, 1, 1, 1};
   assert_true(sl__winograd_serves(&second) == (c >= 16));
   *m = (struct images){.channels = c,
-                       .x = drawn(SL_SHAPE(rows, 3, SIDE, SIDE), 1),
-                       .filter = drawn(SL_SHAPE(c * (3 * 9 + 1)), 2),
-                       .second = drawn(SL_SHAPE(c * c * 9), 4),
-                       .norm = drawn(SL_SHAPE(2 * c), 3),
-                       .flat_param = drawn(SL_SHAPE(5 * (c * 9 + 1)), 5)};
+                       .x = random_tensor(SL_SHAPE(rows, 3, SIDE, SIDE), 1),
+                       .filter = random_tensor(SL_SHAPE(c * (3 * 9 + 1)), 2),
+                       .second = random_tensor(SL_SHAPE(c * c * 9), 4),
+                       .norm = random_tensor(SL_SHAPE(2 * c), 3),
+                       .flat_param = random_tensor(SL_SHAPE(5 * (c * 9 + 1)), 5)};
   double running[2 * 16];
   for (int i = 0; i < 2 * c; i++) running[i] = 0.25 + i / 16.0;
   m->running = tensor(SL_SHAPE(2 * c), running);
@@ -218,14 +211,7 @@ static void images_free(struct images *m) {
 
 /* A residual block, pooled and classified. */
 static enum sl_status images_calls(const struct images *m, struct sl__place place) {
-  const struct sl__conv2d conv = {.channels = m->channels,
-                                  .kernel_h = 3,
-                                  .kernel_w = 3,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .pad_h = 1,
-                                  .pad_w = 1,
-                                  .has_bias = true};
+  const struct sl__conv2d conv = three_by_three(m->channels, true);
   struct sl__conv2d without_bias = conv;
   without_bias.has_bias = false;
   const struct sl__pool2d pool = {2, 2, 2, 2, 0, 0};
@@ -300,7 +286,7 @@ out:
 
 static void check_pooled(int64_t rows, int parts) {
   const struct sl_shape shape = SL_SHAPE(rows, POOLED, SIDE, SIDE);
-  struct pooled p = {.x = drawn(shape, 1)};
+  struct pooled p = {.x = random_tensor(shape, 1)};
   struct sl__graph *graph;
   float want[7 * POOLED * SIDE * SIDE], got[7 * POOLED * SIDE * SIDE];
   for (int i = 0; i < 3; i++) OK(sl__tensor_temporary(context, &shape, SL_F32, &p.t[i]));
@@ -333,14 +319,7 @@ static void local_tensors_keep_their_values(void **state) {
 /* A convolution would take over the activation, but its own output is read once more. */
 static enum sl_status read_twice_calls(const struct images *m) {
   const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
-  const struct sl__conv2d conv = {.channels = m->channels,
-                                  .kernel_h = 3,
-                                  .kernel_w = 3,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .pad_h = 1,
-                                  .pad_w = 1,
-                                  .has_bias = true};
+  const struct sl__conv2d conv = three_by_three(m->channels, true);
   enum sl_status status;
   SL__TRY(sl__conv2d_forward(context, &l, m->x, m->filter, m->t[0], &conv));
   SL__TRY(sl__activation_forward(context, &l, m->t[0], m->t[1], SL_ACTIVATION_RELU));
@@ -499,9 +478,9 @@ struct formed {
 static void formed_new(struct formed *f) {
   const struct sl_shape inner = SL_SHAPE(3, FORMED, HEIGHT, ACROSS);
   const struct sl_shape outer = SL_SHAPE(3, FORMED, HEIGHT - 2, ACROSS - 2);
-  *f = (struct formed){.x = drawn(inner, 1),
-                       .param = drawn(SL_SHAPE(FORMED * FORMED * 9), 2),
-                       .biased = drawn(SL_SHAPE(FORMED * (FORMED * 9 + 1)), 3)};
+  *f = (struct formed){.x = random_tensor(inner, 1),
+                       .param = random_tensor(SL_SHAPE(FORMED * FORMED * 9), 2),
+                       .biased = random_tensor(SL_SHAPE(FORMED * (FORMED * 9 + 1)), 3)};
   for (int i = 0; i < 2; i++) OK(sl__tensor_temporary(context, &inner, SL_F32, &f->t[i]));
   OK(sl__tensor_temporary(context, &outer, SL_F32, &f->result));
 }
@@ -635,7 +614,8 @@ static void caches_that_were_closed_before(void **state) {
     struct sl__weight_cache *cache;
     struct sl__graph *graph;
     formed_new(&f);
-    struct sl__tensor *in_it[] = {f.param, f.biased, drawn(SL_SHAPE(3), 5), drawn(SL_SHAPE(4), 6)};
+    struct sl__tensor *in_it[] = {f.param, f.biased, random_tensor(SL_SHAPE(3), 5),
+                                  random_tensor(SL_SHAPE(4), 6)};
     OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
     for (int i = 0; i < 4 && !empty; i++) OK(add_plain(cache, in_it[i]));
     OK(sl__weight_cache_close(cache));
@@ -873,14 +853,7 @@ static void short_parts_are_one_task(void **state) {
  * more reader. */
 static enum sl_status passing_calls(const struct images *m, bool again) {
   const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
-  const struct sl__conv2d conv = {.channels = m->channels,
-                                  .kernel_h = 3,
-                                  .kernel_w = 3,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .pad_h = 1,
-                                  .pad_w = 1,
-                                  .has_bias = true};
+  const struct sl__conv2d conv = three_by_three(m->channels, true);
   const struct sl__pool2d pool = {2, 2, 2, 2, 0, 0};
   struct sl__tensor *const *t = m->t;
   enum sl_status status;

@@ -8,15 +8,6 @@
 
 enum { REPLICAS = 3, ROWS = 8, CHANNELS = 10, SIDE = 7, CLASSES = 5, RUNS = 60 };
 
-static const struct sl__conv2d conv = {.channels = CHANNELS,
-                                       .kernel_h = 3,
-                                       .kernel_w = 3,
-                                       .stride_h = 1,
-                                       .stride_w = 1,
-                                       .pad_h = 1,
-                                       .pad_w = 1,
-                                       .has_bias = true};
-
 /* A convolution, relu and a dense layer; its output is its gradient. After the updates comes a
  * large tensor, whose memory others had before. */
 struct training {
@@ -27,15 +18,6 @@ struct training {
   struct sl__tensor *filter, *param, *filter_state[2], *state[2];
   struct sl__tensor *large, *kept;
 };
-
-static struct sl__tensor *drawn(struct sl_shape shape, double scale, uint64_t stream) {
-  int64_t count = sl_shape_count(&shape);
-  double *values = random_values(count, stream);
-  for (int64_t i = 0; i < count; i++) values[i] *= scale;
-  struct sl__tensor *t = tensor(shape, values);
-  free(values);
-  return t;
-}
 
 static struct sl__tensor *temporary(struct sl_shape shape) {
   struct sl__tensor *t;
@@ -52,7 +34,7 @@ static struct sl_shape param_shape(void) {
 static void make(struct training *t) {
   const struct sl_shape inner = SL_SHAPE(ROWS, CHANNELS, SIDE, SIDE);
   for (int r = 0; r < t->replicas; r++) {
-    t->x[r] = drawn(SL_SHAPE(ROWS, 3, SIDE, SIDE), 1, 1 + (uint64_t)r);
+    t->x[r] = random_tensor(SL_SHAPE(ROWS, 3, SIDE, SIDE), 1 + (uint64_t)r);
     t->z[r] = temporary(inner);
     t->t[r] = temporary(inner);
     t->dt[r] = temporary(inner);
@@ -62,8 +44,8 @@ static void make(struct training *t) {
   }
   t->large = temporary(SL_SHAPE(5 * ROWS, CHANNELS, SIDE, SIDE));
   t->kept = temporary(SL_SHAPE(5 * ROWS, CHANNELS, SIDE, SIDE));
-  t->filter = drawn(filter_shape(), 0.2, 10);
-  t->param = drawn(param_shape(), 0.05, 11);
+  t->filter = random_tensor(filter_shape(), 10);
+  t->param = random_tensor(param_shape(), 11);
   for (int k = 0; k < sl__update_states(&sl__op_sgd_momentum); k++) {
     t->filter_state[k] = tensor(filter_shape(), NULL);
     t->state[k] = tensor(param_shape(), NULL);
@@ -92,6 +74,7 @@ static void drop(struct training *t) {
 static enum sl_status passes(struct training *t, int r) {
   const struct sl__launch l = {
       .name = "test", .place = {.where = STARPU_CPU}, .mark = {.replica = 1 + r}};
+  const struct sl__conv2d conv = three_by_three(CHANNELS, true);
   struct sl__tensor *from = t->t[t->crosses && r ? r - 1 : r];
   enum sl_status status;
   SL__TRY(sl__conv2d_forward(context, &l, t->x[r], t->filter, t->z[r], &conv));
@@ -106,7 +89,7 @@ out:
 
 static enum sl_status step(struct training *t) {
   const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
-  const struct sl__update update = {.lr = 1e-4f, .momentum = 0.9f, .step = 1};
+  const struct sl__update update = {.lr = 1e-6f, .momentum = 0.9f, .step = 1};
   struct sl__op *op = &sl__op_sgd_momentum;
   enum sl_status status = SL_OK;
   for (int r = 0; r < t->replicas; r++) SL__TRY(passes(t, r));
@@ -132,7 +115,7 @@ static void run_eager(struct training *t, struct weights *w) {
 }
 
 static void run_captured(struct training *t, int cores, struct weights *w) {
-  const struct sl__step_record record = {.lr = 1e-4f};
+  const struct sl__step_record record = {.lr = 1e-6f};
   struct sl__graph *graph;
   make(t);
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
@@ -169,9 +152,62 @@ static void branches_give_the_same_bits(void **state) {
       }
 }
 
+/* ---- who runs them ---- */
+
+enum { MOST_WORKERS = 64, MOST_RUNS = 1000 };
+static int kernels_of[MOST_WORKERS]; /* by worker */
+
+/* Long enough for the other worker to come. */
+static void note_worker(void *buffers[], void *cl_arg) {
+  (void)buffers, (void)cl_arg;
+  __atomic_fetch_add(&kernels_of[starpu_worker_get_id()], 1, __ATOMIC_RELAXED);
+  usleep(1000);
+}
+
+static struct sl__op note = {.codelet = {.name = "note", .cpu_funcs = {note_worker}}, .modes = "W"};
+
+static enum sl_status two_notes(struct sl__tensor *const *y) {
+  enum sl_status status = SL_OK;
+  for (int r = 0; r < 2 && status == SL_OK; r++) {
+    const struct sl__launch l = {
+        .name = "test", .place = {.where = STARPU_CPU}, .mark = {.replica = 1 + r}};
+    status = sl__submit(context, &note, &l, 1, &y[r], NULL, 0, 1e6, 0);
+  }
+  return status;
+}
+
+static int workers_that_ran(void) {
+  int count = 0;
+  for (int w = 0; w < MOST_WORKERS; w++) count += kernels_of[w] > 0;
+  return count;
+}
+
+static void a_second_worker_comes(void **state) {
+  (void)state;
+  const struct sl__step_record record = {0};
+  struct sl__tensor *y[] = {temporary(SL_SHAPE(8)), temporary(SL_SHAPE(8))};
+  struct sl__graph *graph;
+  int runs = 0, all = 0;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_join_slices(graph, 1e6);
+  for (int r = 0; r < 2; r++) OK(sl__graph_keep(graph, y[r]));
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, two_notes(y)));
+  for (; runs < MOST_RUNS && workers_that_ran() < 2; runs++) {
+    OK(sl__graph_submit(graph, &(struct sl__graph_run){.step = &record}));
+    OK(sl__wait_for_all(context));
+  }
+  assert_int_equal(workers_that_ran(), 2);
+  for (int w = 0; w < MOST_WORKERS; w++) all += kernels_of[w];
+  assert_int_equal(all, 2 * runs);
+  for (int r = 0; r < 2; r++) sl__tensor_free(y[r]);
+  sl__graph_free(graph);
+}
+
 int main(void) {
-  setenv("STARPU_NCPU", "2", 0);
+  setenv("STARPU_NCPU", "2", 1);
   setenv("STARPU_SILENT", "1", 0);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(branches_give_the_same_bits)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(branches_give_the_same_bits),
+                                     cmocka_unit_test(a_second_worker_comes)};
   return cmocka_run_group_tests_name("graph_branches", tests, open_context, close_context);
 }
