@@ -258,8 +258,9 @@ struct sl_rate_search {
   int64_t count; /**< steps with a finite loss, up to the divergence */
   struct sl_rate_point *points;
   double steepest;   /**< rate where the loss falls fastest over log(lr), a good one to begin with:
-                        the middle of the fifth of the steps whose line of least squares falls most;
-                        0: no line falls by more than 4 standard errors */
+                        the middle of the fifth of the steps, 9 at least, whose line of least
+                        squares falls most, not behind the fifth with the least mean; 0: no line
+                        falls by more than 4 standard errors */
   double least;      /**< rate of the least smoothed loss from there on: too large for a training */
   double divergence; /**< first rate whose loss is not finite, or whose smoothed loss exceeds 4
                         times the least; 0: none up to the last */
@@ -300,11 +301,11 @@ struct sl_evaluation {
  *
  * - cross-entropy: "accuracy", "top2", "top3", "top5", "top10" (share of samples whose label is
  *   among the k largest outputs; with more classes than that), "auc" (area under the ROC curve; of
- * 2 classes), "confusion" (each: number of samples by label and answer; up to 1,024 classes); of
- * texts each token is a sample, and there is "perplexity" (e to the loss);
+ *   2 classes), "confusion" (each: number of samples by label and answer; up to 1,024 classes); of
+ *   texts each token is a sample, and there is "perplexity" (e to the loss);
  * - bce: "accuracy" (share of values on the right side), "auc" of each output, and their mean;
  * - other losses: "mae", "rmse" (in the targets' unit), "r2" (1 - squared errors / variance), of
- * each output; "mae" and "rmse" also over all values, "r2" the mean.
+ *   each output; "mae" and "rmse" also over all values, "r2" the mean.
  *
  * Of a loss of parts each output has those of its part, "mask.accuracy", "edge.rmse", and
  * "edge.loss", the part's mean.

@@ -97,7 +97,8 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit);
 
 /* After that many steps, an epoch's last one or the run's: evaluates, prints and logs it, and notes
  * whether it is the best; *is_best: the weights are to be saved as such. An evaluation within an
- * epoch does not count for the run's patience: a resumed run goes on as one without the limit. */
+ * epoch may be the best, but does not count for the run's patience: a resumed run ends as one
+ * without the limit. */
 enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t done, bool *is_best);
 
 /* The line of options.confusion, from an evaluation of its own. */

@@ -16,26 +16,6 @@ static double share_of(const struct sl__predictions *p, int64_t right) {
   return p->rows ? (double)right / (double)p->rows : NAN;
 }
 
-static double top2(const struct sl__predictions *p, double *each) {
-  (void)each;
-  return share_of(p, p->within[1]);
-}
-
-static double top3(const struct sl__predictions *p, double *each) {
-  (void)each;
-  return share_of(p, p->within[2]);
-}
-
-static double top5(const struct sl__predictions *p, double *each) {
-  (void)each;
-  return share_of(p, p->within[4]);
-}
-
-static double top10(const struct sl__predictions *p, double *each) {
-  (void)each;
-  return share_of(p, p->within[9]);
-}
-
 static double perplexity(const struct sl__predictions *p, double *each) {
   (void)each;
   return p->rows ? exp(p->loss) : NAN;
@@ -185,6 +165,7 @@ struct row {
   unsigned of;                         /* what the loss must take */
   enum entries entries;                /* of `each` */
   int64_t least_outputs, most_outputs; /* 0: any */
+  int64_t top; /* share of the labels among that many largest outputs, instead of compute */
   double (*compute)(const struct sl__predictions *p, double *each);
 };
 
@@ -202,7 +183,7 @@ static bool applies(const struct row *row, const struct sl__loss *loss,
                 : loss->row->kind == SL_LOSS_BCE ? OF_BINARY
                                                  : OF_VALUES;
   if (p->info->tokens) of |= OF_TEXT;
-  return (row->of & of) && p->width >= row->least_outputs &&
+  return (row->of & of) && p->width >= row->least_outputs && p->width > row->top &&
          (!row->most_outputs || p->width <= row->most_outputs);
 }
 
@@ -239,7 +220,9 @@ static enum sl_status add_metric(const struct row *row, const struct sl__predict
                                               : p->width * p->width;
   double *each = count ? sl__alloc((size_t)count, sizeof *each, "a metric") : NULL;
   if (count && !each) return SL_NO_MEMORY;
-  metric->value = computes ? row->compute(p, each) : NAN;
+  metric->value = !computes  ? NAN
+                  : row->top ? share_of(p, p->within[row->top - 1])
+                             : row->compute(p, each);
   metric->count = count;
   metric->each = each;
   return SL_OK;

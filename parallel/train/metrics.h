@@ -9,10 +9,11 @@ struct sl__scored {
   bool positive;
 };
 
+enum { SL__TOP_MOST = 10 }; /* the most largest outputs of which a metric counts the labels */
+
 /* What metrics need of the rows that count: samples with a label or with a target that counts,
  * tokens of a text. Of targets all outputs are held, in the order of the data; of labels, whose
  * classes may be many, the counts alone. */
-enum { SL__TOP_MOST = 10 };
 struct sl__predictions {
   const struct sl_dataset_info *info;
   double loss;                    /* of the evaluation */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "parallel/train/manifest.h"
+#include "parallel/train/rate_search.h"
 #include "parallel/train/snapshot.h"
 
 static const double DIVERGED = 4; /* times the least smoothed loss */
@@ -94,34 +95,49 @@ static enum sl_status take_steps(struct sl_trainer *t, struct sl_loader *loader,
 
 /* ---- what they say ---- */
 
-/* Slope of the line through the losses of `half` points on each side, a step; error: its standard
- * error, by the losses' distances from the line. */
-static double slope_at(const struct sl_rate_point *p, int64_t half, double *error) {
-  double count = 2 * (double)half + 1, mean = 0, squares = 0, slope = 0, distances = 0;
+/* The line of least squares through the losses of `half` points on each side of a point. */
+struct line {
+  double mean, slope; /* a step */
+  double error;       /* the slope's standard error, by the losses' distances from the line */
+};
+
+static struct line line_at(const struct sl_rate_point *p, int64_t half) {
+  double count = 2 * (double)half + 1, squares = 0, distances = 0;
+  struct line line = {0, 0, 0};
   for (int64_t k = -half; k <= half; k++) {
-    mean += p[k].loss / count;
+    line.mean += p[k].loss / count;
     squares += (double)(k * k);
   }
-  for (int64_t k = -half; k <= half; k++) slope += (double)k * (p[k].loss - mean) / squares;
+  for (int64_t k = -half; k <= half; k++)
+    line.slope += (double)k * (p[k].loss - line.mean) / squares;
   for (int64_t k = -half; k <= half; k++) {
-    double distance = p[k].loss - mean - slope * (double)k;
+    double distance = p[k].loss - line.mean - line.slope * (double)k;
     distances += distance * distance;
   }
-  *error = sqrt(distances / (count - 2) / squares);
-  return slope;
+  line.error = sqrt(distances / (count - 2) / squares);
+  return line;
+}
+
+/* The middle of the points that have the least mean: a fall behind it is from a rise before. */
+static int64_t lowest(const struct sl_rate_search *s, int64_t half) {
+  int64_t at = half;
+  for (int64_t i = half; i + half < s->count; i++)
+    if (line_at(&s->points[i], half).mean < line_at(&s->points[at], half).mean) at = i;
+  return at;
 }
 
 /* A batch's loss tells little, and so does a mean that begins with it: the fall is that of lines
  * through a fifth of the points, where it is larger than the batches' differences explain. */
-static void judge(struct sl_rate_search *s, int64_t steps) {
+void sl__rate_search_judge(struct sl_rate_search *s, int64_t steps) {
   const double sure = 4; /* standard errors */
-  int64_t half = steps / 10 > 2 ? steps / 10 : 2, least = 0;
-  double steepest = 0, error;
+  int64_t half = steps / 10 > 4 ? steps / 10 : 4, least = 0;
+  double steepest = 0;
   if (half > (s->count - 1) / 2) half = (s->count - 1) / 2;
-  for (int64_t i = half; half > 0 && i + half < s->count; i++) {
-    double slope = slope_at(&s->points[i], half, &error);
-    if (slope >= steepest || slope > -sure * error) continue;
-    steepest = slope;
+  int64_t last = lowest(s, half);
+  for (int64_t i = half; half > 0 && i <= last && i + half < s->count; i++) {
+    const struct line line = line_at(&s->points[i], half);
+    if (line.slope >= steepest || line.slope > -sure * line.error) continue;
+    steepest = line.slope;
     s->steepest = s->points[i].lr;
     least = i;
   }
@@ -210,7 +226,7 @@ enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader
   trainer->ramp = NULL;
   SL__TRY(status);
   SL__TRY(restore(trainer, loader, &before));
-  judge(s, o.steps);
+  sl__rate_search_judge(s, o.steps);
   *search = s;
   s = NULL;
 out:

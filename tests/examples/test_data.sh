@@ -49,6 +49,9 @@ rmse=$(sed -n 's/^Test RMSE *\([0-9.]*\) .*/\1/p' "$work/out")
 check "the defaults for a regression reach the noise of deviation 0.3: RMSE $rmse" \
   awk "BEGIN { exit !(${rmse:-9} > 0.27 && ${rmse:-9} < 0.33) }"
 check "they are AdamW's" grep -q 'adamw, lr 0.001' "$work/out"
+train --data "$work/curved.csv" --target y --task regression --find-rate --quiet
+check "a search names the updates that it was made with" \
+  grep -q 'falls fastest at --optimizer adamw --lr-schedule cosine --lr [0-9]' "$work/out"
 train --data "$work/curved.csv" --target y --task regression --lr 0.05 --epochs 1
 check "what is said goes before them" grep -q 'sgd, lr 0.05' "$work/out"
 

@@ -3,6 +3,7 @@
 #include "tests/common/exact_network.h"
 #include "tests/common/files.h"
 #include "tests/common/small_model.h"
+#include "parallel/train/rate_search.h"
 
 enum { SAMPLES = 43, BATCH = 18, STEPS = 40 };
 
@@ -91,6 +92,23 @@ static void losses_are_those_of_the_rates(void **state) {
   assert_true(s->steepest > 1e-3 && s->steepest < s->least && s->least <= 1.001);
   sl_rate_search_free(s);
   end(&t);
+}
+
+/* Losses of 1 fall to 0.3, leap to 1.1, which is no divergence, and fall again, faster. */
+static void a_fall_after_a_rise_is_none(void **state) {
+  (void)state;
+  struct sl_rate_point points[100];
+  struct sl_rate_search s = {.count = 100, .points = points};
+  for (int i = 0; i < 100; i++) {
+    double loss = i < 20 ? 1 : i < 50 ? 1 - 0.7 * (i - 20) / 30 : i < 65 ? 0.3 : 0.35;
+    if (i >= 65 && i < 85) loss = 1.1 - 0.75 * (i - 65) / 20;
+    loss += 0.01 * (i % 2 ? 1 : -1);
+    points[i] =
+        (struct sl_rate_point){.lr = pow(10, -6 + 0.07 * i), .loss = loss, .smoothed = loss};
+  }
+  sl__rate_search_judge(&s, 100);
+  assert_true(s.steepest >= points[25].lr && s.steepest <= points[45].lr);
+  assert_true(s.least >= points[50].lr && s.least < points[65].lr);
 }
 
 /* From -1 to 1 (Knuth's MMIX generator). */
@@ -221,7 +239,8 @@ static int close_all(void **state) {
 int main(void) {
   setenv("STARPU_NCPU", "2", 0);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(losses_are_those_of_the_rates), cmocka_unit_test(batches_may_differ),
+      cmocka_unit_test(losses_are_those_of_the_rates),
+      cmocka_unit_test(a_fall_after_a_rise_is_none), cmocka_unit_test(batches_may_differ),
       cmocka_unit_test(a_training_does_not_notice), cmocka_unit_test(bad_options_are_refused)};
   return cmocka_run_group_tests_name("searches for a rate", tests, open_all, close_all);
 }

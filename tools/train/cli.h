@@ -45,6 +45,7 @@ struct cli {
   const char *class_weights; /* NULL: all 1 */
   const char *optimizer_name, *lr_schedule;
   const char *own_optimizer, *own_schedule; /* the program's, where the options are not given */
+  bool chose_updates;                       /* the task did, instead of options */
   double lr, momentum, weight_decay, clip;  /* before the check negative: not given */
   bool find_rate;
   int64_t search_steps;          /* of --find-rate; 0: the library's */

@@ -44,6 +44,7 @@ static void choose_updates(struct cli *cli) {
   if (said || !is_regression(cli)) return;
   cli->optimizer_name = "adamw";
   cli->lr_schedule = "cosine";
+  cli->chose_updates = true;
 }
 
 static const char *make_optimizer(struct cli *cli) {

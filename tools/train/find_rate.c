@@ -26,9 +26,15 @@ static void print_points(const struct sl_rate_search *s) {
   }
 }
 
-static void print_result(const struct sl_rate_search *s) {
+/* With the options of the search: a rate alone would go with the program's own updates. */
+static void print_result(const struct sl_rate_search *s, const struct cli *cli) {
+  char updates[96] = "";
+  if (cli->chose_updates)
+    snprintf(updates, sizeof updates, "--optimizer %s --lr-schedule %s ", cli->optimizer_name,
+             cli->lr_schedule);
   if (s->steepest > 0)
-    printf("The loss falls fastest at --lr %.2g; it is least at %.2g", s->steepest, s->least);
+    printf("The loss falls fastest at %s--lr %.2g; it is least at %.2g", updates, s->steepest,
+           s->least);
   else
     printf("At no rate the loss falls more than batches differ");
   if (s->divergence > 0)
@@ -46,7 +52,7 @@ int find_rate(struct session *session) {
   if (status != SL_OK) return session_fail_library(session, status);
   if (!session->rank) {
     print_points(search);
-    print_result(search);
+    print_result(search, &session->cli);
   }
   sl_rate_search_free(search);
   return EXIT_DONE;
