@@ -464,10 +464,10 @@ enum sl_status sl__elementwise_loss(struct sl_context *context, const struct sl_
 enum sl_status sl__cosine_loss(struct sl_context *context, const struct sl__launch *l,
                                const struct sl__loss_task *t);
 
-/* A loss of the program's own, on a CPU of this process: rows are those of the last axis, each with
- * a label or a row of targets; one that is SL_IGNORE or has a NaN does not count. stats[1]: with
- * labels, rows whose largest output is the label's, else rows that count; stats[2]: rows that
- * count. */
+/* A loss of the program's own, on a CPU of this process, or on a GPU if the program has a function
+ * for it and the outputs are floats: rows are those of the last axis, each with a label or a row of
+ * targets; one that is SL_IGNORE or has a NaN does not count. stats[1]: with labels, rows whose
+ * largest output is the label's, else rows that count; stats[2]: rows that count. */
 enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__launch *l,
                                const struct sl__loss_task *t, const struct sl_own_loss *own);
 /* count [2] f32: number of rows whose label is among the `top` largest logits, rows counted. */

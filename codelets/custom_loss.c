@@ -1,22 +1,12 @@
 /* A loss of the program's own (struct sl_own_loss): its function computes the value and the
  * gradient of a row. */
+#include "codelets/custom_loss.h"
+
 #include <math.h>
 
 #include <starling/data.h>
 
 #include "codelets/codelets.h"
-#include "core/base/error.h"
-#include "core/runtime/failure.h"
-
-/* It holds pointers, unlike most operations' arguments: these tasks stay in their process. */
-struct args {
-  struct sl_own_loss own;
-  int64_t rows, size;
-  int64_t steps, columns,
-      from; /* row n: line n / steps of the targets, position from + n % steps */
-  float scale;
-  int32_t part; /* of the loss */
-};
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -35,9 +25,9 @@ static bool is_right(const struct sl_loss_row *row) {
 }
 
 /* Fills in the row's target; false: it does not count. */
-static bool find_target(const struct args *a, const void *targets, int64_t n,
+static bool find_target(const struct sl__custom_loss_args *a, const void *targets, int64_t n,
                         struct sl_loss_row *row) {
-  int64_t at = n / a->steps * a->columns + a->from + n % a->steps;
+  int64_t at = sl__custom_loss_target(a, n);
   if (a->own.takes_labels) {
     row->label = ((const int32_t *)targets)[at];
     return row->label >= 0 && row->label < a->size;
@@ -46,18 +36,7 @@ static bool find_target(const struct args *a, const void *targets, int64_t n,
   return !has_nan(row->target, a->size);
 }
 
-/* A number that is no status is a failure, too. */
-static void fail(const struct args *a, enum sl_status status, const struct sl_loss_row *row) {
-  enum sl_status known = *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status;
-  if (*row->message)
-    sl__task_failed(known, "loss %s: %.*s", a->own.name, (int)sizeof row->message - 1,
-                    row->message);
-  else
-    sl__task_failed(known, "loss %s: its function returned %s (%d) and left no message",
-                    a->own.name, sl_status_name(status), (int)status);
-}
-
-static void run(void *buffers[], const struct args *a, float *dlogits) {
+static void run(void *buffers[], const struct sl__custom_loss_args *a, float *dlogits) {
   const float *logits = sl__buffer(buffers, 0);
   float *stats = sl__buffer(buffers, 2);
   double loss = 0;
@@ -71,7 +50,7 @@ static void run(void *buffers[], const struct args *a, float *dlogits) {
     for (int64_t i = 0; dy && i < a->size; i++) dy[i] = 0;
     if (!counts) continue;
     status = a->own.row(&row);
-    if (status != SL_OK) fail(a, status, &row);
+    sl__custom_loss_ended(a, status, row.message);
     loss += row.loss;
     counted++;
     right += a->own.takes_labels && is_right(&row);
@@ -94,18 +73,26 @@ SL__KERNEL void sl__custom_loss_gradient_cpu(void *buffers[], void *cl_arg) {
 /* ---- submission -------------------------------------------------------------------------- */
 
 static void renew(void *args, const struct sl__step_record *step) {
-  struct args *a = args;
+  struct sl__custom_loss_args *a = args;
   a->scale = step->scale[a->part];
+}
+
+/* Rows whose losses fit a GPU worker's scratch memory, beside a row of targets of this size. */
+static const int64_t most_gpu_rows = 1 << 22;
+
+static bool has_cuda(const struct sl__custom_loss_args *a, const struct sl__loss_task *t) {
+  return a->own.rows_cuda && t->logits->type == SL_F32 && a->rows <= most_gpu_rows &&
+         a->size <= most_gpu_rows;
 }
 
 enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__launch *l,
                                const struct sl__loss_task *t, const struct sl_own_loss *own) {
   int64_t lines = t->logits->shape.dim[0];
-  struct args a = {.own = *own,
-                   .size = t->logits->shape.dim[t->logits->shape.ndim - 1],
-                   .from = t->from,
-                   .scale = t->scale,
-                   .part = t->part};
+  struct sl__custom_loss_args a = {.own = *own,
+                                   .size = t->logits->shape.dim[t->logits->shape.ndim - 1],
+                                   .from = t->from,
+                                   .scale = t->scale,
+                                   .part = t->part};
   struct sl__launch launch = *l;
   int64_t width = own->takes_labels ? 1 : a.size;
   a.rows = sl_shape_count(&t->logits->shape) / a.size;
@@ -114,9 +101,11 @@ enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__laun
   if (t->targets->shape.dim[0] != lines || t->from < 0 || t->from + a.steps > a.columns)
     return sl__fail(SL_BAD_SHAPE, "loss %s: %lld rows of outputs, but %lld of targets", own->name,
                     (long long)a.rows, (long long)(a.columns * lines));
-  sl__place_here(&launch.place, false);
-  if (!starpu_cpu_worker_get_count())
-    return sl__fail(SL_NO_DEVICE, "loss %s needs a CPU worker; let STARPU_NCPU be 1 or more",
+  sl__place_here(&launch.place, has_cuda(&a, t));
+  if (launch.place.where == STARPU_CPU && !starpu_cpu_worker_get_count())
+    return sl__fail(SL_NO_DEVICE,
+                    "loss %s needs a CPU worker: it has no CUDA function for this, or none for "
+                    "bf16; let STARPU_NCPU be 1 or more",
                     own->name);
   launch.renew = renew;
   return sl__submit(context, t->dlogits ? &sl__op_custom_loss_gradient : &sl__op_custom_loss,

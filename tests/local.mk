@@ -99,10 +99,13 @@ gpu_ops_files = \
 	tests/gpu/gpu_ops.c \
 	tests/gpu/gpu_ops.h
 tests_gpu_gpu_ops_SOURCES = $(gpu_ops_files)
+tests_parallel_test_losses_SOURCES = tests/parallel/test_losses.c
 if SL_HAVE_CUDA
 tests_gpu_gpu_ops_SOURCES += tests/gpu/gpu_custom.cu
+tests_parallel_test_losses_SOURCES += tests/gpu/gpu_custom.cu
 else
 tests_gpu_gpu_ops_SOURCES += tests/gpu/gpu_custom_none.c
+tests_parallel_test_losses_SOURCES += tests/gpu/gpu_custom_none.c
 endif
 tests_gpu_gpu_ops_LDADD = libstarling_all.la -lm
 gpu_check_needs = $(bin_PROGRAMS) $(gpu_programs:=$(EXEEXT))
@@ -126,6 +129,7 @@ gpu_tests = \
 	tests/codelets/test_pool2d \
 	tests/parallel/test_captured_step \
 	tests/parallel/test_fields \
+	tests/parallel/test_losses \
 	tests/parallel/test_predictor \
 	tests/core/test_graph \
 	tests/core/test_graph_horizontal \

@@ -335,7 +335,7 @@ struct sl_gru_options {
 SL_API enum sl_status sl_gru(struct sl_model *model, const char *name,
                              const struct sl_gru_options *options);
 
-/** y = a + b + ..., the end of a residual edge: layer.inputs names all, from 2 to 15. The others
+/** y = a + b + ..., the end of a residual edge: layer.inputs names all, 2 or more. The others
  * broadcast to the shape of the first, as in NumPy: where one's axis has size 1, or its first axes
  * are missing, its values repeat. \return SL_BAD_SHAPE if they do not fit. */
 struct sl_add_options {
@@ -344,7 +344,7 @@ struct sl_add_options {
 SL_API enum sl_status sl_add(struct sl_model *model, const char *name,
                              const struct sl_add_options *options);
 
-/** Concatenation of the inputs along an axis of a sample: layer.inputs names from 1 to 15.
+/** Concatenation of the inputs along an axis of a sample: layer.inputs names 1 or more.
  * flat: all values of the inputs, one input behind the other, [values]; their shapes may differ.
  * \return SL_BAD_ARGUMENT if there is no such axis; SL_BAD_SHAPE if the inputs differ along another
  * axis. */
@@ -409,7 +409,7 @@ struct sl_mean_options {
 SL_API enum sl_status sl_mean(struct sl_model *model, const char *name,
                               const struct sl_mean_options *options);
 
-/** y = a b ..., value by value: layer.inputs names all, from 2 to 15. The others broadcast as those
+/** y = a b ..., value by value: layer.inputs names all, 2 or more. The others broadcast as those
  * of sl_add: [C, H, W] times [C, 1, 1] scales channels. \return SL_BAD_SHAPE if they do not fit. */
 struct sl_multiply_options {
   struct sl_layer_options layer;
@@ -718,15 +718,34 @@ struct sl_loss_row {
   char message[200];   /**< the fault, if the function does not return SL_OK */
 };
 
-/** A loss of the program's own: the mean of its values over all rows that count. The function runs
- * on StarPU's CPU workers, several at once, wherever the last layer is placed, and gets floats also
- * if activations are bf16. It reads and writes its row alone and depends on nothing else, if two
- * runs are to give the same bits. An error that it returns becomes that of the step. */
+/** Rows of outputs, in a GPU's memory, for a loss of the program's own. What is written for rows
+ * that do not count is not read. */
+struct sl_loss_rows {
+  void *user;
+  int64_t count, size;  /**< rows, and entries of each */
+  const float *y;       /**< the model's outputs, [count, size] */
+  const float *target;  /**< [count, size]: a row with a NaN does not count; NULL if the loss takes
+                           labels */
+  const int32_t *label; /**< [count], of a loss that takes labels: one that is not from 0 to
+                           size - 1 (such as SL_IGNORE) does not count; else NULL */
+  float *dy;         /**< [count, size], to be written: the gradient of each row's loss by y. NULL:
+                        it is not wanted */
+  float *loss;       /**< [count], to be written */
+  char message[200]; /**< the fault, if the function does not return SL_OK */
+};
+
+/** A loss of the program's own: the mean of its values over all rows that count. `row` runs on
+ * StarPU's CPU workers, several at once, and gets floats also if activations are bf16. It reads and
+ * writes its row alone and depends on nothing else, if two runs are to give the same bits.
+ * `rows_cuda` does the same for all rows of a slice on a GPU: it puts its work on the stream (a
+ * cudaStream_t) and returns; if it is NULL, or activations are bf16, the loss runs on a CPU,
+ * wherever the last layer is placed. An error that they return becomes that of the step. */
 struct sl_own_loss {
   const char *name;  /**< for messages; must outlive the trainer */
   bool takes_labels; /**< class labels; false: targets of the output's shape */
   enum sl_status (*row)(struct sl_loss_row *row);
   void *user;
+  enum sl_status (*rows_cuda)(struct sl_loss_rows *rows, void *stream);
 };
 
 struct sl_loss_part;

@@ -946,46 +946,61 @@ CELL(gru, backward_weight)
   CASE(__VA_ARGS__, {2, 5, 16, 33, SL__TIME_BOTH | SL__TIME_LAST})                                 \
   CASE(__VA_ARGS__, {5, 3, 8, 16, SL__TIME_LAST})
 
-/* ---- a layer kind as a program registers it: rows, values of a sample ----------------------- */
+/* ---- a layer kind as a program registers it: rows, values of a sample, 1: of several inputs:
+ * y = w (x0 + 2 x1 + 3 x2 + ...) --------------------------------------------------------------- */
+
+enum { SEVERAL = 40 };
 
 static enum sl_status scale(struct sl_layer_task *t) {
   for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) {
     t->y[i] = *t->param[0] * t->x[0][i];
+    for (int k = 1; k < t->input_count; k++)
+      t->y[i] += *t->param[0] * ((float)(k + 1) * t->x[k][i]);
     if (t->saved) t->saved[i] = t->x[0][i] / 2;
   }
   return SL_OK;
 }
 
 static enum sl_status add_scaled(struct sl_layer_task *t) {
-  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) t->dx[i] += *t->param[0] * t->dy[i];
+  float w = (float)(t->input + 1) * *t->param[0];
+  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) t->dx[i] += w * t->dy[i];
   return SL_OK;
 }
 
 static enum sl_status add_products(struct sl_layer_task *t) {
   float sum = 0;
-  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) sum += t->x[0][i] * t->dy[i];
+  for (int k = 0; k < t->input_count; k++)
+    for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++)
+      sum += (float)(k + 1) * t->x[k][i] * t->dy[i];
   *t->grad[0] += sum;
   return SL_OK;
 }
 
 /* Tasks hold its address. */
-static const struct sl__custom *scaling(void) {
+static const struct sl__custom *scaling(bool several) {
   static struct sl_layer_kind kind = {.name = "scale",
                                       .forward = scale,
                                       .backward_data = add_scaled,
                                       .backward_weight = add_products};
-  static const struct sl__custom layer = {.kind = &kind, .inputs = 1, .params = 1, .total = 1};
+  static const struct sl__custom layers[] = {
+      {.kind = &kind, .inputs = 1, .params = 1, .total = 1},
+      {.kind = &kind, .inputs = SEVERAL, .params = 1, .total = 1}};
   gpu_custom_kernels(&kind);
-  return &layer;
+  return &layers[several];
+}
+
+static void give_inputs(struct trial *t, const int64_t *d, struct sl__tensor **x) {
+  for (int i = 0; i < (d[2] ? SEVERAL : 1); i++) x[i] = given(t, t->type, SL_SHAPE(d[0], d[1]));
 }
 
 static enum sl_status custom(struct trial *t, const int64_t *d, bool saves) {
   struct sl__tensor *param = given(t, SL_F32, SL_SHAPE(1));
-  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *x[SEVERAL];
+  give_inputs(t, d, x);
   struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1]), exact);
   struct sl__tensor *saved = saves ? written(t, t->type, SL_SHAPE(d[0], d[1]), exact) : NULL;
   if (t->status != SL_OK) return t->status;
-  return sl__custom_forward(t->context, L, scaling(), &x, param, y, saved, true);
+  return sl__custom_forward(t->context, L, scaling(d[2]), x, param, y, saved, true);
 }
 
 static enum sl_status custom_forward(struct trial *t, const int64_t *d) {
@@ -997,16 +1012,19 @@ static enum sl_status custom_forward_saving(struct trial *t, const int64_t *d) {
 }
 
 static enum sl_status custom_backward(struct trial *t, const int64_t *d, bool of_weight) {
-  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
-  struct sl__custom_buffers b = {.x = &x, .param = given(t, SL_F32, SL_SHAPE(1))};
+  struct sl__tensor *x[SEVERAL];
+  give_inputs(t, d, x);
+  struct sl__custom_buffers b = {.x = x, .param = given(t, SL_F32, SL_SHAPE(1))};
   b.y = given(t, t->type, SL_SHAPE(d[0], d[1]));
   b.dy = given(t, t->type, SL_SHAPE(d[0], d[1]));
   struct sl__tensor *result =
-      of_weight ? added(t, SL_F32, SL_SHAPE(1), sums_of((double)(d[0] * d[1]) + 1, 1))
+      of_weight ? added(t, SL_F32, SL_SHAPE(1),
+                        sums_of(SEVERAL * (double)(d[0] * d[1]) + 1, d[2] ? SEVERAL : 1))
                 : added(t, t->type, SL_SHAPE(d[0], d[1]), roundings(2));
   if (t->status != SL_OK) return t->status;
-  return of_weight ? sl__custom_backward_weight(t->context, L, scaling(), &b, result)
-                   : sl__custom_backward_data(t->context, L, scaling(), &b, 0, result);
+  const struct sl__custom *layer = scaling(d[2]);
+  return of_weight ? sl__custom_backward_weight(t->context, L, layer, &b, result)
+                   : sl__custom_backward_data(t->context, L, layer, &b, d[2] ? 33 : 0, result);
 }
 
 static enum sl_status custom_backward_data(struct trial *t, const int64_t *d) {
@@ -1020,42 +1038,53 @@ static enum sl_status custom_backward_weight(struct trial *t, const int64_t *d) 
 #define CUSTOM_SIZES(CASE, ...)                                                                    \
   CASE(__VA_ARGS__, {1, 1})                                                                        \
   CASE(__VA_ARGS__, {3, 67})                                                                       \
+  CASE(__VA_ARGS__, {5, 35, 1})                                                                    \
   CASE(__VA_ARGS__, {130, 33})
 
 /* ---- elementwise --------------------------------------------------------------------------- */
 
-/* d[2]: more than two terms. */
+enum { MANY = 150 }; /* inputs: more than a CUDA kernel's argument has room for */
+
+/* d[2]: number of terms, if there are more than two. */
 static enum sl_status add(struct trial *t, const int64_t *d) {
-  int count = d[2] ? 5 : 2;
-  struct sl__tensor *x[5];
+  int count = d[2] ? (int)d[2] : 2;
+  struct sl__tensor *x[MANY];
   for (int i = 0; i < count; i++) x[i] = given(t, t->type, SL_SHAPE(d[0]));
   struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
   if (t->status != SL_OK) return t->status;
   return sl__add_terms(t->context, L, count, x, y, d[1] & 1);
 }
 
+/* A factor whose product with many others neither vanishes nor overflows. */
+static struct sl__tensor *given_factor(struct trial *t, struct sl_shape shape) {
+  return given_in(t, t->type, shape, 0.9, 1.1);
+}
+
 static enum sl_status multiply(struct trial *t, const int64_t *d) {
-  int count = d[2] ? 4 : 2;
-  struct sl__tensor *x[4];
+  int count = d[2] ? (int)d[2] : 2;
+  struct sl__tensor *x[MANY];
   struct sl__tensor *y = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
-  for (int i = 0; i < count; i++) x[i] = given(t, t->type, SL_SHAPE(d[0]));
+  for (int i = 0; i < count; i++)
+    x[i] = i ? given_factor(t, SL_SHAPE(d[0])) : given(t, t->type, SL_SHAPE(d[0]));
   if (t->status != SL_OK) return t->status;
   return sl__multiply(t->context, L, count, x, y);
 }
 
-/* N, C, W, kind: y [N, C, W] = x * gate [N, C, 1] * row [N, W]; the gradient of the gate; of the
- * row; a sum over all axes of a sample. */
+/* N, C, W, kind, further factors: y [N, C, W] = x * gate [N, C, 1] * row [N, W]; the gradient of
+ * the gate; of the row; a sum over all axes of a sample. */
 static enum sl_status multiply_broadcast(struct trial *t, const int64_t *d) {
   const struct sl_shape whole = SL_SHAPE(d[0], d[1], d[2]), gate = SL_SHAPE(d[0], d[1], 1),
                         row = SL_SHAPE(d[0], d[2]), one = SL_SHAPE(d[0], 1, 1);
   const struct sl_shape out[] = {whole, gate, row, one};
   const int64_t terms[] = {1, d[2], d[1], d[1] * d[2]};
-  struct sl__tensor *x[3] = {given(t, t->type, whole), given(t, t->type, d[3] == 1 ? whole : gate),
-                             given(t, t->type, d[3] == 2 ? whole : row)};
+  struct sl__tensor *x[MANY] = {given(t, t->type, whole),
+                                given(t, t->type, d[3] == 1 ? whole : gate),
+                                given(t, t->type, d[3] == 2 ? whole : row)};
+  for (int i = 0; i < d[4]; i++) x[3 + i] = given_factor(t, out[i % 4]);
   struct sl__tensor *y =
       added(t, t->type, out[d[3]], d[3] ? products((double)terms[d[3]] + 2, 1) : roundings(2));
   if (t->status != SL_OK) return t->status;
-  return sl__multiply_broadcast(t->context, L, d[3] == 3 ? 1 : 3, x, y);
+  return sl__multiply_broadcast(t->context, L, d[3] == 3 ? 1 : 3 + (int)d[4], x, y);
 }
 
 #define BROADCAST_SIZES(CASE, ...)                                                                 \
@@ -1063,6 +1092,8 @@ static enum sl_status multiply_broadcast(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {3, 5, 35, 0})                                                                 \
   CASE(__VA_ARGS__, {3, 5, 35, 1})                                                                 \
   CASE(__VA_ARGS__, {3, 5, 35, 2})                                                                 \
+  CASE(__VA_ARGS__, {3, 5, 7, 0, 20})                                                              \
+  CASE(__VA_ARGS__, {2, 3, 9, 1, MANY - 3})                                                        \
   CASE(__VA_ARGS__, {4, 3, 9, 3})
 
 static enum sl_status add_relu_backward(struct trial *t, const int64_t *d) {
@@ -1091,8 +1122,10 @@ static enum sl_status fill(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {1})                                                                           \
   CASE(__VA_ARGS__, {7, 1})                                                                        \
   CASE(__VA_ARGS__, {64, 2})                                                                       \
-  CASE(__VA_ARGS__, {1003, 0, 1})                                                                  \
-  CASE(__VA_ARGS__, {70005, 1, 1})
+  CASE(__VA_ARGS__, {1003, 0, 5})                                                                  \
+  CASE(__VA_ARGS__, {70005, 1, 4})                                                                 \
+  CASE(__VA_ARGS__, {67, 1, 17})                                                                   \
+  CASE(__VA_ARGS__, {331, 1, MANY})
 
 /* ---- copies between views: a sample's shape [N, d0, d1, d2], what is done ------------------- */
 
@@ -1136,14 +1169,18 @@ static enum sl_status strided_copy(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {2, 3, 7, 5, SPREAD})                                                          \
   CASE(__VA_ARGS__, {4, 20, 24, 24, SPREAD})
 
-/* ---- concatenation: N, inner, sizes along the axis ------------------------------------------ */
+/* ---- concatenation: N, inner, three sizes along the axis, further inputs
+ * ------------------------------------------ */
 
 static enum sl_status concatenate(struct trial *t, const int64_t *d) {
-  struct sl__tensor *x[3];
+  struct sl__tensor *x[MANY];
   int count = 0;
-  for (int64_t whole = 0; count < 3 && d[2 + count]; whole += d[2 + count++])
+  int64_t whole = 0;
+  for (; count < 3 && d[2 + count]; whole += d[2 + count++])
     x[count] = given(t, t->type, SL_SHAPE(d[0], d[2 + count], d[1]));
-  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[2] + d[3] + d[4], d[1]), exact);
+  for (int64_t i = 0; i < d[5]; i++, whole += 1 + i % 3)
+    x[count++] = given(t, t->type, SL_SHAPE(d[0], 1 + i % 3, d[1]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], whole, d[1]), exact);
   if (t->status != SL_OK) return t->status;
   return sl__concatenate(t->context, L, count, x, y, 1);
 }
@@ -1152,6 +1189,7 @@ static enum sl_status concatenate(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {1, 1, 1})                                                                     \
   CASE(__VA_ARGS__, {3, 5, 2, 7})                                                                  \
   CASE(__VA_ARGS__, {17, 1, 33, 1, 64})                                                            \
+  CASE(__VA_ARGS__, {3, 5, 2, 7, 1, 60})                                                           \
   CASE(__VA_ARGS__, {4, 576, 3, 20, 1})
 
 /* ---- means: the axes' sizes, the axes that go ----------------------------------------------- */
@@ -1280,6 +1318,58 @@ static enum sl_status cosine_loss(struct trial *t, const int64_t *d) {
 static enum sl_status cosine_loss_gradient(struct trial *t, const int64_t *d) {
   return regression(t, d, true);
 }
+
+/* ---- losses of a program's own: lines, steps of targets, first, steps of outputs, width, labels
+ * (1) or targets (0) --------------------------------------------------------------------------- */
+
+static enum sl_status own_row(struct sl_loss_row *row) {
+  if (row->target)
+    for (int64_t i = 0; i < row->size; i++) {
+      float d = row->y[i] - row->target[i];
+      row->loss += (double)(d * d);
+      if (row->dy) row->dy[i] = 2 * d;
+    }
+  else {
+    float d = row->y[row->label] - 1;
+    row->loss = (double)(d * d);
+    if (row->dy) row->dy[row->label] = 2 * d;
+  }
+  return SL_OK;
+}
+
+static enum sl_status own_loss(struct trial *t, const int64_t *d, bool gradient) {
+  struct sl_own_loss own = {.name = "own", .takes_labels = d[5] == 1, .row = own_row};
+  struct sl__tensor *outputs = given_in(t, t->type, SL_SHAPE(d[0], d[3], d[4]), -3, 3);
+  t->spoilt = !d[5]; /* a target is missing */
+  struct sl__tensor *targets =
+      d[5] ? given_integers(t, SL_SHAPE(d[0], d[1]), -2, d[4] + (d[4] > 3 ? 1 : 6))
+           : given_in(t, SL_F32, SL_SHAPE(d[0], d[1], d[4]), 0, 1);
+  struct sl__tensor *stats =
+      written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(16 * d[0] * d[3] * d[4])));
+  struct sl__tensor *slope =
+      gradient ? written(t, t->type, SL_SHAPE(d[0], d[3], d[4]), roundings(1)) : NULL;
+  if (t->status != SL_OK) return t->status;
+  gpu_custom_loss(&own);
+  const struct sl__loss_task task = {outputs, targets, stats, slope, 0.125f, d[2], 0};
+  return sl__custom_loss(t->context, L, &task, &own);
+}
+
+static enum sl_status custom_loss(struct trial *t, const int64_t *d) {
+  return own_loss(t, d, false);
+}
+static enum sl_status custom_loss_gradient(struct trial *t, const int64_t *d) {
+  return own_loss(t, d, true);
+}
+
+#define OWN_LOSS_SIZES(CASE, ...)                                                                  \
+  CASE(__VA_ARGS__, {1, 1, 0, 1, 1, 0})                                                            \
+  CASE(__VA_ARGS__, {37, 1, 0, 1, 5, 1})                                                           \
+  CASE(__VA_ARGS__, {3, 7, 2, 4, 33, 0})                                                           \
+  CASE(__VA_ARGS__, {3, 7, 2, 4, 33, 1})                                                           \
+  CASE(__VA_ARGS__, {1, 7, 2, 4, 9, 0})                                                            \
+  CASE(__VA_ARGS__, {5, 4, 1, 3, 131072, 0})                                                       \
+  CASE(__VA_ARGS__, {4, 1, 0, 1, 1031, 0})                                                         \
+  CASE(__VA_ARGS__, {300, 1, 0, 1, 1031, 1})
 
 #define ELEMENTWISE_SIZES(CASE, ...)                                                               \
   CASE(__VA_ARGS__, {1, 1, 0, 1, 1, SL_LOSS_MSE})                                                  \
@@ -1566,6 +1656,8 @@ static const struct gpu_case cases[] = {
     CASES(elementwise_loss_gradient, ELEMENTWISE_SIZES, GPU_HALVES)
     CASES(cosine_loss, COSINE_SIZES, GPU_HALVES)
     CASES(cosine_loss_gradient, COSINE_SIZES, GPU_HALVES)
+    CASES(custom_loss, OWN_LOSS_SIZES, GPU_F32)
+    CASES(custom_loss_gradient, OWN_LOSS_SIZES, GPU_F32)
     CASES(accuracy, LOSS_SIZES, GPU_HALVES)
     CASES(reduce, UPDATE_SIZES, GPU_F32)
     CASES(square_sum, UPDATE_SIZES, GPU_F32)

@@ -30,8 +30,6 @@ static const struct {
 } without[] = {{"set_values", "writes what the host knows"},
                {"prepack", "copies in main memory"},
                {"helper", "helps CPU workers"},
-               {"custom_loss", "calls a program's function on a CPU"},
-               {"custom_loss_gradient", "calls a program's function on a CPU"},
                {"send", "sends"},
                {"receive", "receives"},
                {"wait_for", "makes a task wait for others"},

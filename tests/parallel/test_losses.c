@@ -5,7 +5,9 @@
 
 #include "core/base/random.h"
 #include "nn/loss.h"
+#include "tests/common/check.h"
 #include "tests/common/small_model.h"
+#include "tests/gpu/gpu_custom.h"
 
 enum { COUNT = 50, IN = 3, OUT = 4, BATCH = 12, STEPS = 10, WEIGHTS = OUT * (IN + 1) };
 
@@ -278,8 +280,9 @@ static void own_losses_train(void **state) {
                                                         {.replicas = 1, .stages = 2},
                                                         {.replicas = 2, .eager = true}};
   const struct sl_loss own[2] = {
-      {.kind = SL_LOSS_OWN, .own = {"mine", true, cross_entropy_row, NULL}},
-      {.kind = SL_LOSS_OWN, .own = {"mine", false, squared_row, NULL}}};
+      {.kind = SL_LOSS_OWN,
+       .own = {.name = "mine", .takes_labels = true, .row = cross_entropy_row}},
+      {.kind = SL_LOSS_OWN, .own = {.name = "mine", .row = squared_row}}};
   for (int d = 0; d < 4; d++) {
     struct run mine, theirs;
     train(&own[0], true, divisions[d], &mine);
@@ -291,6 +294,51 @@ static void own_losses_train(void **state) {
     assert_true(fabs(mine.loss[0] / OUT - theirs.loss[0]) < 2e-5);
     assert_true(mine.loss[STEPS - 1] < mine.loss[0]);
   }
+}
+
+/* The square of the label's output less 1. */
+static enum sl_status label_near_one(struct sl_loss_row *row) {
+  float d = row->y[row->label] - 1;
+  row->loss = (double)(d * d);
+  if (row->dy) row->dy[row->label] = 2 * d;
+  return SL_OK;
+}
+
+static struct sl_own_loss on_the_gpu;
+static int gpu_calls;
+
+static enum sl_status count_call(struct sl_loss_rows *rows, void *stream) {
+  __atomic_add_fetch(&gpu_calls, 1, __ATOMIC_SEQ_CST);
+  return on_the_gpu.rows_cuda(rows, stream);
+}
+
+static enum sl_status refusing_rows(struct sl_loss_rows *rows, void *stream) {
+  (void)stream;
+  snprintf(rows->message, sizeof rows->message, "no %lld rows today", (long long)rows->count);
+  return SL_UNSUPPORTED;
+}
+
+/* A GPU takes the CUDA half, with the results of the CPU's; a CPU does not. */
+static void own_losses_have_a_cuda_half(void **state) {
+  (void)state;
+  static const struct sl_trainer_options divisions[] = {
+      {.replicas = 1}, {.replicas = 2, .microbatches = 2, .eager = true}};
+  gpu_custom_loss(&on_the_gpu);
+  for (int l = 0; l < 2; l++)
+    for (int d = 0; d < 2; d++) {
+      struct sl_loss loss = {.kind = SL_LOSS_OWN,
+                             .own = {.name = "mine", .row = l ? label_near_one : squared_row}};
+      struct run cpu, gpu;
+      loss.own.takes_labels = l;
+      train(&loss, true, divisions[d], &cpu);
+      gpu_calls = 0;
+      if (on_the_gpu.rows_cuda) loss.own.rows_cuda = count_call;
+      train(&loss, true, divisions[d], &gpu);
+      assert_int_equal(gpu_calls > 0, on_gpu());
+      for (int s = 0; s < STEPS; s++) assert_true(fabs(cpu.loss[s] - gpu.loss[s]) < 2e-5);
+      assert_true(fabs(cpu.evaluated - gpu.evaluated) < 2e-5);
+      assert_true(gpu.loss[STEPS - 1] < gpu.loss[0]);
+    }
 }
 
 /* ---- a regression ---- */
@@ -408,7 +456,7 @@ static void data_must_fit_the_loss(void **state) {
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "class weights are for cross-entropy");
   bad = (struct sl_loss){.kind = SL_LOSS_OWN};
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "needs a name and a function");
-  bad.own = (struct sl_own_loss){"mine", false, refusing_row, NULL};
+  bad.own = (struct sl_own_loss){.name = "mine", .row = refusing_row};
   refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "has class labels, but the loss own");
 }
 
@@ -572,8 +620,12 @@ static void own_data_fail_with_their_sample(void **state) {
 static void an_own_loss_may_fail(void **state) {
   (void)state;
   const struct sl_loss mse = {.kind = SL_LOSS_MSE},
-                       bad = {.kind = SL_LOSS_OWN, .own = {"mine", false, refusing_row, NULL}};
-  refuses(&bad, &mse, OUT, SL_UNSUPPORTED, "loss mine: no loss today");
+                       bad = {.kind = SL_LOSS_OWN,
+                              .own = {.name = "mine",
+                                      .row = refusing_row,
+                                      .rows_cuda = on_gpu() ? refusing_rows : NULL}};
+  refuses(&bad, &mse, OUT, SL_UNSUPPORTED,
+          on_gpu() ? "loss mine: no 12 rows today" : "loss mine: no loss today");
 }
 
 int main(void) {
@@ -581,6 +633,7 @@ int main(void) {
                                      cmocka_unit_test(stages_have_the_bits_of_one),
                                      cmocka_unit_test(bf16_is_near),
                                      cmocka_unit_test(own_losses_train),
+                                     cmocka_unit_test(own_losses_have_a_cuda_half),
                                      cmocka_unit_test(a_regression_reaches_its_noise),
                                      cmocka_unit_test(data_must_fit_the_loss),
                                      cmocka_unit_test(bad_targets_are_named),
