@@ -67,7 +67,10 @@ struct sl__rowwise sl__add_relu_backward_rows(void *args) {
 enum sl_status sl__add_terms(struct sl_context *context, const struct sl__launch *l, int count,
                              struct sl__tensor *const *terms, struct sl__tensor *y, bool has_relu) {
   struct sl__add_args args = {.has_relu = has_relu, .terms = count};
-  struct sl__tensor *tensors[SL__STACK_BUFFERS] = {terms[0], terms[1], y};
+  struct sl__tensor *tensors[count + 1];
+  tensors[0] = terms[0];
+  tensors[1] = terms[1];
+  tensors[2] = y;
   for (int t = 2; t < count; t++) tensors[t + 1] = terms[t];
   enum sl_status status = sl__same_count("add", count + 1, tensors, &args.count);
   if (status != SL_OK) return status;

@@ -27,15 +27,12 @@ struct relu_if {
 template <class T>
 void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__add_args *a = sl::args<sl__add_args>(cl_arg);
-  T *y = sl::out<T>(buffers, 2);
-  if (a->terms == 2) { /* several values a thread */
-    sl::map(cuda, a->count, sum{a->has_relu != 0}, y, sl::in<T>(buffers, 0), sl::in<T>(buffers, 1));
-    return;
-  }
-  sl::operands<T> x;
-  for (int t = 0; t < a->terms; t++) x.at[x.count++] = sl::in<T>(buffers, t < 2 ? t : t + 1);
-  sl::fold(cuda, plus(), relu_if{a->has_relu != 0}, x, a->count, static_cast<const T *>(nullptr),
-           y);
+  bool has_relu = a->has_relu != 0;
+  if (a->terms == 2) /* several values a thread */
+    sl::map(cuda, a->count, sum{has_relu}, sl::out<T>(buffers, 2), sl::in<T>(buffers, 0),
+            sl::in<T>(buffers, 1));
+  else
+    sl::fold<T>(cuda, plus(), relu_if{has_relu}, buffers, a->terms + 1, 2, a->count, false);
 }
 
 struct slope {

@@ -7,7 +7,8 @@
 
 static void run_forward(void *buffers[], const void *cl_arg) {
   const struct sl__custom_args *a = sl__args(cl_arg);
-  struct sl_layer_task task = sl__custom_forward_task(a, buffers);
+  const float *x[a->layer->inputs];
+  struct sl_layer_task task = sl__custom_forward_task(a, buffers, x);
   sl__custom_ended(a, a->layer->kind->forward(&task), &task);
 }
 
@@ -21,7 +22,8 @@ SL__KERNEL void sl__custom_forward_saving_cpu(void *buffers[], void *cl_arg) {
 
 SL__KERNEL void sl__custom_backward_data_cpu(void *buffers[], void *cl_arg) {
   const struct sl__custom_args *a = sl__args(cl_arg);
-  struct sl_layer_task task = sl__custom_backward_task(a, buffers);
+  const float *x[a->layer->inputs];
+  struct sl_layer_task task = sl__custom_backward_task(a, buffers, x);
   task.dx = sl__buffer(buffers, 1);
   if (!sl__accumulate(cl_arg)) memset(task.dx, 0, sl__custom_dx_bytes(a));
   sl__custom_ended(a, a->layer->kind->backward_data(&task), &task);
@@ -29,7 +31,8 @@ SL__KERNEL void sl__custom_backward_data_cpu(void *buffers[], void *cl_arg) {
 
 SL__KERNEL void sl__custom_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__custom_args *a = sl__args(cl_arg);
-  struct sl_layer_task task = sl__custom_backward_task(a, buffers);
+  const float *x[a->layer->inputs];
+  struct sl_layer_task task = sl__custom_backward_task(a, buffers, x);
   float *grad = sl__buffer(buffers, 1);
   for (int i = 0; i < a->layer->params; i++) task.grad[i] = grad + a->layer->offset[i];
   if (!sl__accumulate(cl_arg)) memset(grad, 0, sl__custom_grad_bytes(a));
@@ -51,21 +54,25 @@ static enum sl_status find_place(const struct sl__custom *layer, bool on_gpu,
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, const struct sl__custom *layer,
-                             bool on_gpu, const struct sl__custom_args *args, int count,
+                             const struct sl__launch *l, struct sl__tensor *const *x, bool on_gpu,
+                             const struct sl__custom_args *a, int count,
                              struct sl__tensor *const *tensors) {
+  const struct sl__custom *layer = a->layer;
   struct sl__launch launch = *l;
   launch.varies = true; /* a program's function may count its calls, or wait */
   enum sl_status status = find_place(layer, on_gpu, &launch);
   if (status != SL_OK) return status;
-  return sl__submit(context, op, &launch, count, tensors, args, sizeof *args,
-                    layer->flops * (double)args->y.dim[0], layer->footprint);
+  _Alignas(8) char args[sizeof *a + (size_t)layer->inputs * sizeof(struct sl_shape)];
+  struct sl_shape *in = (struct sl_shape *)(args + sizeof *a);
+  memcpy(args, a, sizeof *a);
+  for (int i = 0; i < layer->inputs; i++) in[i] = sl__of_sample(&x[i]->shape);
+  return sl__submit(context, op, &launch, count, tensors, args, sizeof args,
+                    layer->flops * (double)a->y.dim[0], layer->footprint);
 }
 
-static struct sl__custom_args args_of(const struct sl__custom *layer, struct sl__tensor *const *x,
-                                      const struct sl__tensor *y, const struct sl__tensor *saved) {
+static struct sl__custom_args args_of(const struct sl__custom *layer, const struct sl__tensor *y,
+                                      const struct sl__tensor *saved) {
   struct sl__custom_args args = {.layer = layer, .y = y->shape};
-  for (int i = 0; i < layer->inputs; i++) args.x[i] = x[i]->shape;
   if (saved) args.saved = saved->shape;
   return args;
 }
@@ -74,13 +81,15 @@ enum sl_status sl__custom_forward(struct sl_context *context, const struct sl__l
                                   const struct sl__custom *layer, struct sl__tensor *const *x,
                                   struct sl__tensor *param, struct sl__tensor *y,
                                   struct sl__tensor *saved, bool training) {
-  struct sl__custom_args args = args_of(layer, x, y, saved);
-  struct sl__tensor *tensors[3 + SL_LAYER_INPUTS] = {param ? param : x[0], y};
+  struct sl__custom_args args = args_of(layer, y, saved);
+  struct sl__tensor *tensors[3 + layer->inputs];
   int count = 2;
   args.training = training;
+  tensors[0] = param ? param : x[0];
+  tensors[1] = y;
   if (saved) tensors[count++] = saved;
   for (int i = 0; i < layer->inputs; i++) tensors[count++] = x[i];
-  return submit(context, saved ? &sl__op_custom_forward_saving : &sl__op_custom_forward, l, layer,
+  return submit(context, saved ? &sl__op_custom_forward_saving : &sl__op_custom_forward, l, x,
                 layer->kind->forward_cuda && y->type == SL_F32, &args, count, tensors);
 }
 
@@ -88,15 +97,18 @@ static enum sl_status backward(struct sl_context *context, struct sl__op *op,
                                const struct sl__launch *l, const struct sl__custom *layer,
                                bool has_cuda, int input, const struct sl__custom_buffers *b,
                                struct sl__tensor *result) {
-  struct sl__custom_args args = args_of(layer, b->x, b->y, b->saved);
-  struct sl__tensor *tensors[5 + SL_LAYER_INPUTS] = {b->param ? b->param : b->dy, result, b->dy,
-                                                     b->y};
+  struct sl__custom_args args = args_of(layer, b->y, b->saved);
+  struct sl__tensor *tensors[5 + layer->inputs];
   int count = 4;
   args.input = input;
   args.training = true;
+  tensors[0] = b->param ? b->param : b->dy;
+  tensors[1] = result;
+  tensors[2] = b->dy;
+  tensors[3] = b->y;
   for (int i = 0; i < layer->inputs; i++) tensors[count++] = b->x[i];
   if (b->saved) tensors[count++] = b->saved;
-  return submit(context, op, l, layer, has_cuda && b->y->type == SL_F32, &args, count, tensors);
+  return submit(context, op, l, b->x, has_cuda && b->y->type == SL_F32, &args, count, tensors);
 }
 
 enum sl_status sl__custom_backward_data(struct sl_context *context, const struct sl__launch *l,

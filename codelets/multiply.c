@@ -36,7 +36,8 @@ struct sl__rowwise sl__multiply_rows(void *args) {
 enum sl_status sl__multiply(struct sl_context *context, const struct sl__launch *l, int count,
                             struct sl__tensor *const *factors, struct sl__tensor *y) {
   struct sl__scalar_args args = {0};
-  struct sl__tensor *tensors[SL__STACK_BUFFERS] = {y};
+  struct sl__tensor *tensors[count + 1];
+  tensors[0] = y;
   for (int f = 0; f < count; f++) tensors[f + 1] = factors[f];
   enum sl_status status = sl__same_count("multiply", count + 1, tensors, &args.count);
   if (status != SL_OK) return status;

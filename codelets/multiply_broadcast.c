@@ -50,11 +50,11 @@ static void take_run(const float *products, int64_t n, float *y, bool sums, bool
 
 /* The place of a run's first value in each tensor: it counts the other axes as an odometer does. */
 struct place {
-  int64_t at[SL_MAX_DIMS], first[SL__STACK_BUFFERS], stride[SL__STACK_BUFFERS][SL_MAX_DIMS];
+  int64_t at[SL_MAX_DIMS], *first, (*stride)[SL_MAX_DIMS];
 };
 
 static bool next_run(const struct sl__multiply_broadcast_args *a, int tensors, struct place *p) {
-  for (int d = a->ndim - 2; d >= 0; d--) {
+  for (int64_t d = a->ndim - 2; d >= 0; d--) {
     bool more = ++p->at[d] < a->dim[d];
     for (int t = 0; t < tensors; t++)
       p->first[t] += more ? p->stride[t][d] : -(a->dim[d] - 1) * p->stride[t][d];
@@ -67,20 +67,23 @@ static bool next_run(const struct sl__multiply_broadcast_args *a, int tensors, s
 /* Are y's values of this run without any term yet? */
 static bool is_first_term(const struct sl__multiply_broadcast_args *a, const struct place *p) {
   for (int d = 0; d < a->ndim - 1; d++)
-    if ((a->lacks[0] >> d & 1) && p->at[d]) return false;
+    if ((*sl__broadcast_lacks(a) >> d & 1) && p->at[d]) return false;
   return true;
 }
 
 SL__KERNEL void sl__multiply_broadcast_cpu(void *buffers[], void *cl_arg) {
   const struct sl__multiply_broadcast_args *a = sl__args(cl_arg);
-  int last = a->ndim - 1, tensors = sl__buffer_count(cl_arg);
-  bool sums = a->lacks[0] >> last & 1;
+  int last = (int)a->ndim - 1, tensors = sl__buffer_count(cl_arg);
+  bool sums = *sl__broadcast_lacks(a) >> last & 1;
   float block[SL__CACHED];
-  const float *x[SL__STACK_BUFFERS];
-  int64_t stride[SL__STACK_BUFFERS];
-  struct place p = {{0}, {0}, {{0}}};
-  for (int t = 0; t < tensors; t++) sl__broadcast_strides(a, t, p.stride[t]);
-  for (int t = 1; t < tensors; t++) stride[t - 1] = p.stride[t][last];
+  const float *x[tensors];
+  int64_t stride[tensors], first[tensors], strides[tensors][SL_MAX_DIMS];
+  struct place p = {{0}, first, strides};
+  for (int t = 0; t < tensors; t++) {
+    first[t] = 0;
+    sl__broadcast_strides(a, t, strides[t]);
+    if (t) stride[t - 1] = strides[t][last];
+  }
   do {
     bool adds = sl__accumulate(cl_arg) || !is_first_term(a, &p);
     for (int64_t i = 0, n; i < a->dim[last]; i += n) {
@@ -112,7 +115,7 @@ static bool find_lacking(const struct sl_shape *whole, const struct sl_shape *t,
 
 /* Joins neighbours that the same tensors have, and leaves out axes of size 1. */
 static void join_axes(const struct sl_shape *whole, int tensors, const uint32_t *lacks,
-                      struct sl__multiply_broadcast_args *a) {
+                      struct sl__multiply_broadcast_args *a, uint32_t *joined) {
   int last = 0; /* the axis of `whole` that the last one of a comes from */
   for (int d = 0; d < whole->ndim; d++) {
     bool alike = a->ndim > 0;
@@ -123,7 +126,7 @@ static void join_axes(const struct sl_shape *whole, int tensors, const uint32_t 
       a->dim[a->ndim - 1] *= whole->dim[d];
       continue;
     }
-    for (int t = 0; t < tensors; t++) a->lacks[t] |= (lacks[t] >> d & 1) << a->ndim;
+    for (int t = 0; t < tensors; t++) joined[t] |= (lacks[t] >> d & 1) << a->ndim;
     a->dim[a->ndim++] = whole->dim[d];
   }
 }
@@ -131,12 +134,15 @@ static void join_axes(const struct sl_shape *whole, int tensors, const uint32_t 
 enum sl_status sl__multiply_broadcast(struct sl_context *context, const struct sl__launch *l,
                                       int count, struct sl__tensor *const *factors,
                                       struct sl__tensor *y) {
-  struct sl__multiply_broadcast_args a;
-  struct sl__tensor *tensors[SL__STACK_BUFFERS] = {y};
+  _Alignas(8) char
+      args[sizeof(struct sl__multiply_broadcast_args) + ((size_t)count + 1) * sizeof(uint32_t)];
+  struct sl__multiply_broadcast_args *a = (struct sl__multiply_broadcast_args *)args;
+  struct sl__tensor *tensors[count + 1];
   const struct sl_shape *whole = &factors[0]->shape;
-  uint32_t lacks[SL__STACK_BUFFERS];
+  uint32_t lacks[count + 1];
   char wt[96], tt[96];
-  memset(&a, 0, sizeof a); /* with the padding */
+  memset(args, 0, sizeof args);
+  tensors[0] = y;
   for (int t = 0; t <= count; t++) {
     if (t) tensors[t] = factors[t - 1];
     if (!find_lacking(whole, &tensors[t]->shape, &lacks[t]))
@@ -144,8 +150,8 @@ enum sl_status sl__multiply_broadcast(struct sl_context *context, const struct s
                       sl_shape_text(&tensors[t]->shape, tt, sizeof tt),
                       sl_shape_text(whole, wt, sizeof wt));
   }
-  join_axes(whole, count + 1, lacks, &a);
-  return sl__submit(context, &sl__op_multiply_broadcast, l, count + 1, tensors, &a, sizeof a,
+  join_axes(whole, count + 1, lacks, a, (uint32_t *)(a + 1));
+  return sl__submit(context, &sl__op_multiply_broadcast, l, count + 1, tensors, args, sizeof args,
                     (double)sl_shape_count(whole) * count,
-                    starpu_hash_crc32c_be_n(&a, sizeof a, 0));
+                    starpu_hash_crc32c_be_n(args, sizeof args, 0));
 }

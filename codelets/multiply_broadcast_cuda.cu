@@ -14,7 +14,7 @@ struct axes {
   int count = 0;
   int64_t values = 1;
   sl::divider by[SL_MAX_DIMS];
-  int64_t stride[SL_MAX_DIMS][SL__BF16_MASK_BITS];
+  sl::list<int64_t> stride[SL_MAX_DIMS];
 
   /* The place of the i-th index in factor f. */
   __device__ int64_t place(int64_t i, int f) const {
@@ -33,28 +33,31 @@ __global__ void multiply(axes kept, axes summed, sl::operands<T> x, const T *old
   int64_t i = sl::thread_index();
   if (i >= kept.values) return;
   float sum = 0;
-  for (int f = 0; f < x.count; f++) x.at[f] += kept.place(i, f);
+  for (int f = 0; f < x.count && f < sl::SHORT_LIST; f++) x.at.first[f] += kept.place(i, f);
   for (int64_t k = 0; k < summed.values; k++) {
     float product = sl::value(x.at[0][summed.place(k, 0)]);
-    for (int f = 1; f < x.count; f++) product *= sl::value(x.at[f][summed.place(k, f)]);
+    for (int f = 1; f < x.count; f++) {
+      int64_t first = f < sl::SHORT_LIST ? 0 : kept.place(i, f);
+      product *= sl::value(x.at[f][first + summed.place(k, f)]);
+    }
     sum += product;
   }
   y[i] = sl::narrow<T>(old ? sl::value(old[i]) + sum : sum);
 }
 
 /* The axes that y has, or lacks. */
-axes axes_of(const sl__multiply_broadcast_args *a, bool lacking, int factors) {
+axes axes_of(struct sl__cuda *cuda, const sl__multiply_broadcast_args *a, bool lacking, int factors,
+             char **memory) {
   axes some;
   for (int d = 0; d < a->ndim; d++) {
-    if ((a->lacks[0] >> d & 1) != lacking) continue;
+    if ((*sl__broadcast_lacks(a) >> d & 1) != lacking) continue;
     some.by[some.count] = sl::divider(a->dim[d]);
     some.values *= a->dim[d];
-    for (int f = 0; f < factors; f++) {
-      int64_t stride[SL_MAX_DIMS];
+    some.stride[some.count++] = sl::list_of<int64_t>(cuda, factors, memory, [&](int f) {
+      int64_t stride[SL_MAX_DIMS] = {};
       sl__broadcast_strides(a, f + 1, stride);
-      some.stride[some.count][f] = stride[d];
-    }
-    some.count++;
+      return stride[d];
+    });
   }
   return some;
 }
@@ -62,12 +65,12 @@ axes axes_of(const sl__multiply_broadcast_args *a, bool lacking, int factors) {
 template <class T>
 void multiply_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__multiply_broadcast_args *a = sl::args<sl__multiply_broadcast_args>(cl_arg);
+  char *memory = static_cast<char *>(cuda->workspace);
   T *y = sl::out<T>(buffers, 0);
-  sl::operands<T> x;
-  for (int f = 1; f < sl__buffer_count(cl_arg); f++) x.at[x.count++] = sl::in<T>(buffers, f);
-  axes kept = axes_of(a, false, x.count);
-  SL__LAUNCH((multiply<T>), sl::blocks(kept.values), sl::THREADS, 0, cuda->stream, kept,
-             axes_of(a, true, x.count), x,
+  sl::operands<T> x(cuda, buffers, sl__buffer_count(cl_arg), 0, &memory);
+  axes kept = axes_of(cuda, a, false, x.count, &memory);
+  axes summed = axes_of(cuda, a, true, x.count, &memory);
+  SL__LAUNCH((multiply<T>), sl::blocks(kept.values), sl::THREADS, 0, cuda->stream, kept, summed, x,
              sl__accumulate(cl_arg) ? static_cast<const T *>(y) : nullptr, y);
 }
 

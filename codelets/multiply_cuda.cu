@@ -15,11 +15,8 @@ struct as_it_is {
 
 template <class T>
 void multiply(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
-  T *y = sl::out<T>(buffers, 0);
-  sl::operands<T> x;
-  for (int f = 1; f < sl__buffer_count(cl_arg); f++) x.at[x.count++] = sl::in<T>(buffers, f);
-  sl::fold(cuda, times(), as_it_is(), x, sl::args<sl__scalar_args>(cl_arg)->count,
-           sl__accumulate(cl_arg) ? static_cast<const T *>(y) : nullptr, y);
+  sl::fold<T>(cuda, times(), as_it_is(), buffers, sl__buffer_count(cl_arg), 0,
+              sl::args<sl__scalar_args>(cl_arg)->count, sl__accumulate(cl_arg));
 }
 
 }  // namespace

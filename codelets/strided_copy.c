@@ -54,7 +54,7 @@ SL__KERNEL void sl__concatenate_cpu(void *buffers[], void *cl_arg) {
   int64_t row = a->whole * a->inner;
   float *y = sl__buffer(buffers, 0);
   for (int i = 1; i < sl__buffer_count(cl_arg); i++) {
-    int64_t run = a->size[i - 1] * a->inner;
+    int64_t run = sl__concatenate_sizes(a)[i - 1] * a->inner;
     const float *x = sl__buffer(buffers, i);
     for (int64_t o = 0; o < a->outer; o++)
       memcpy(y + o * row, x + o * run, (size_t)run * sizeof *y);
@@ -186,22 +186,33 @@ enum sl_status sl__broadcast(struct sl_context *context, const struct sl__launch
   return submit(context, l, x, y, &a);
 }
 
+static enum sl_status submit_join(struct sl_context *context, const struct sl__launch *l, int count,
+                                  struct sl__tensor *const *x, struct sl__tensor *y,
+                                  const struct sl__concatenate_args *a, const int64_t *size) {
+  size_t sizes = (size_t)count * sizeof *size;
+  _Alignas(8) char args[sizeof *a + sizes];
+  struct sl__tensor *tensors[count + 1];
+  memcpy(args, a, sizeof *a);
+  memcpy(args + sizeof *a, size, sizes);
+  tensors[0] = y;
+  for (int i = 0; i < count; i++) tensors[i + 1] = x[i];
+  return sl__submit(context, &sl__op_concatenate, l, count + 1, tensors, args, sizeof args,
+                    (double)sl_shape_count(&y->shape), 0);
+}
+
 enum sl_status sl__concatenate(struct sl_context *context, const struct sl__launch *l, int count,
                                struct sl__tensor *const *x, struct sl__tensor *y, int axis) {
   struct sl__concatenate_args a = {.outer = 1, .inner = 1, .whole = y->shape.dim[axis]};
-  struct sl__tensor *tensors[SL__STACK_BUFFERS] = {y};
-  int64_t first = 0;
+  int64_t first = 0, size[count];
   for (int d = 0; d < y->shape.ndim; d++)
     *(d < axis ? &a.outer : &a.inner) *= d == axis ? 1 : y->shape.dim[d];
   for (int i = 0; i < count; i++) {
     if (!is_range(&y->shape, &x[i]->shape, axis, first)) return bad_shapes("concatenate", x[i], y);
-    tensors[i + 1] = x[i];
-    a.size[i] = x[i]->shape.dim[axis];
-    first += a.size[i];
+    size[i] = x[i]->shape.dim[axis];
+    first += size[i];
   }
   if (first != a.whole) return bad_shapes("concatenate", x[count - 1], y);
-  return sl__submit(context, &sl__op_concatenate, l, count + 1, tensors, &a, sizeof a,
-                    (double)sl_shape_count(&y->shape), 0);
+  return submit_join(context, l, count, x, y, &a, size);
 }
 
 /* ---- ranges of rows ---------------------------------------------------------------------- */
@@ -238,15 +249,12 @@ enum sl_status sl__columns_backward(struct sl_context *context, const struct sl_
 enum sl_status sl__columns_join(struct sl_context *context, const struct sl__launch *l, int count,
                                 struct sl__tensor *const *x, struct sl__tensor *y) {
   struct sl__concatenate_args a = {.outer = y->shape.dim[0], .inner = 1, .whole = row_size(y)};
-  struct sl__tensor *tensors[SL__STACK_BUFFERS] = {y};
-  int64_t first = 0;
+  int64_t first = 0, size[count];
   for (int i = 0; i < count; i++) {
     if (!is_in_rows(y, x[i], first)) return bad_shapes("columns_join", x[i], y);
-    tensors[i + 1] = x[i];
-    a.size[i] = row_size(x[i]);
-    first += a.size[i];
+    size[i] = row_size(x[i]);
+    first += size[i];
   }
   if (first != a.whole) return bad_shapes("columns_join", x[count - 1], y);
-  return sl__submit(context, &sl__op_concatenate, l, count + 1, tensors, &a, sizeof a,
-                    (double)sl_shape_count(&y->shape), 0);
+  return submit_join(context, l, count, x, y, &a, size);
 }

@@ -17,11 +17,14 @@ struct sl__strided {
   int64_t y_count; /* elements of y */
 };
 
-/* Arguments of concatenate: x i is the i-th range along an axis. */
+/* Arguments of concatenate: x i is the i-th range along an axis. The size of each x along the axis
+ * follows the struct. */
 struct sl__concatenate_args {
   int64_t outer, inner; /* products of the dimensions before and after the axis */
-  int64_t size[15];     /* of each x along the axis */
-  int64_t whole;        /* y's */
+  int64_t whole;        /* y's size along the axis */
 };
+SL__INLINE const int64_t *sl__concatenate_sizes(const struct sl__concatenate_args *a) {
+  return (const int64_t *)(a + 1);
+}
 
 #endif

@@ -59,7 +59,7 @@ void concatenate_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__concatenate_args *a = sl::args<sl__concatenate_args>(cl_arg);
   T *y = sl::out<T>(buffers, 0);
   for (int i = 1; i < sl__buffer_count(cl_arg); i++) {
-    int64_t run = a->size[i - 1] * a->inner, count = a->outer * run;
+    int64_t run = sl__concatenate_sizes(a)[i - 1] * a->inner, count = a->outer * run;
     SL__LAUNCH((copy_range<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, sl::divider(run),
                count, a->whole * a->inner, sl::in<T>(buffers, i), y);
     y += run;

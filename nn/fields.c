@@ -77,6 +77,10 @@ bool sl_model_input_field(const struct sl_model *model, int i, struct sl_row_fie
 enum sl_status sl_outputs(struct sl_model *model, const char *layers) {
   SL__NEEDS(model, layers);
   const struct sl_concatenate_options options = {.layer = {.inputs = layers}, .flat = true};
+  int count = 1;
+  for (const char *c = layers; *c; c++) count += *c == ',';
+  if (count > SL_MAX_FIELDS)
+    return sl__fail(SL_BAD_ARGUMENT, "a model has 1 to %d outputs, not %d", SL_MAX_FIELDS, count);
   enum sl_status status = sl__layer_append(model, "outputs", &sl__concatenate_kind, &options);
   if (status != SL_OK) return status;
   const struct sl__layer *last = &model->layers[model->count - 1];

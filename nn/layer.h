@@ -9,8 +9,7 @@
 #include "core/base/error.h"
 #include "core/runtime/tensor.h"
 
-#define SL__MAX_INPUTS                                                                             \
-  (SL__BF16_MASK_BITS - 1)            /* a task may read all of them and write an output */
+enum { SL__MOST_INPUTS = 4096 };      /* so that lists of them fit any thread's stack */
 #define SL__MAX_PARAMS SL__MOST_PARTS /* 8: an LSTM's in both directions */
 #define SL__INPUT (-1)                /* number of the model's input among its layers */
 
@@ -47,14 +46,14 @@ struct sl__onnx_writer;
 /* One layer on one slice (replica, microbatch) of a batch. */
 struct sl__pass {
   struct sl_context *context;
-  struct sl__launch launch; /* name, place and priority; the layer sets `accumulate` */
-  struct sl__tensor *x[SL__MAX_INPUTS], *y, *saved;
-  struct sl__tensor *dy, *dx[SL__MAX_INPUTS]; /* dx[i] NULL: this gradient is not needed */
-  bool add_dx[SL__MAX_INPUTS]; /* dx[i] already has the part of another consumer of that input */
-  struct sl__tensor *state;    /* recurrent layer: before this slice's steps, later after them.
-                                  NULL: see state_is_cache */
-  struct sl__tensor *dstate;   /* gradient of the state: after the steps, then before them */
-  struct sl__tensor *param;    /* the layer's block, of its inputs' type unless wide_params */
+  struct sl__launch launch;          /* name, place and priority; the layer sets `accumulate` */
+  struct sl__tensor **x, *y, *saved; /* x[i]: of input i */
+  struct sl__tensor *dy, **dx;       /* dx[i] NULL: this gradient is not needed */
+  bool *add_dx;              /* dx[i] already has the part of another consumer of that input */
+  struct sl__tensor *state;  /* recurrent layer: before this slice's steps, later after them.
+                                NULL: see state_is_cache */
+  struct sl__tensor *dstate; /* gradient of the state: after the steps, then before them */
+  struct sl__tensor *param;  /* the layer's block, of its inputs' type unless wide_params */
   struct sl__tensor *grad;
   struct sl__tensor *grad_rows;            /* row numbers of a row-sparse gradient; else NULL */
   bool add_grad;                           /* grad already has the part of an earlier microbatch */
@@ -135,9 +134,9 @@ struct sl__layer {
   float deviation; /* of SL_INIT_NORMAL */
   char *group;     /* name of its group for placement, or NULL */
   int input_count;
-  int input[SL__MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL__INPUT */
-  struct sl_shape in[SL__MAX_INPUTS], out; /* of one sample */
-  int consumers;                           /* number of layers that take this one's output */
+  int *input; /* [input_count] layer numbers, all smaller than this one's, or SL__INPUT */
+  struct sl_shape *in, out;     /* of one sample; in: [input_count] */
+  int consumers;                /* number of layers that take this one's output */
   int tied_to;                  /* number of the layer whose weight this one takes, or -1 */
   struct sl_shape shared_shape; /* shape of the shared weight */
   bool touches_rows;   /* the gradient is zero except in the weight's rows that the tokens name */

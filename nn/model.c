@@ -100,6 +100,15 @@ static enum sl_status find_input(const struct sl_model *model, const struct sl__
 
 static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__layer *layer,
                                      const char *names) {
+  int count = 1;
+  for (const char *c = names; c && *c && count <= SL__MOST_INPUTS; c++) count += *c == ',';
+  if (count > SL__MOST_INPUTS)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "names more than %d inputs; join some of them in a layer before it",
+                          SL__MOST_INPUTS);
+  layer->input = sl__alloc((size_t)count, sizeof *layer->input, "a layer's inputs");
+  layer->in = sl__alloc((size_t)count, sizeof *layer->in, "a layer's inputs");
+  if (!layer->input || !layer->in) return SL_NO_MEMORY;
   if (!names) {
     layer->input_count = 1;
     layer->input[0] = model->count - 1; /* the layer before, or SL__INPUT */
@@ -108,13 +117,8 @@ static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__la
   enum sl_status status = SL_OK;
   char *copy = sl__strdup(names), *rest = copy;
   if (!copy) return SL_NO_MEMORY;
-  for (char *name = strsep(&rest, ","); name && status == SL_OK; name = strsep(&rest, ",")) {
-    if (layer->input_count == SL__MAX_INPUTS)
-      status = sl__layer_fail(layer, SL_BAD_ARGUMENT, "'%s' names more than %d inputs", names,
-                              SL__MAX_INPUTS);
-    else
-      status = find_input(model, layer, name, &layer->input[layer->input_count++]);
-  }
+  for (char *name = strsep(&rest, ","); name && status == SL_OK; name = strsep(&rest, ","))
+    status = find_input(model, layer, name, &layer->input[layer->input_count++]);
   free(copy);
   return status;
 }
@@ -178,6 +182,8 @@ static void layer_clear(struct sl__layer *layer) {
   free(layer->options);
   free(layer->name);
   free(layer->group);
+  free(layer->input);
+  free(layer->in);
   free(layer->custom);
 }
 

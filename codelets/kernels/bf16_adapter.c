@@ -85,9 +85,7 @@ struct view {
   bool by_rows;
 };
 
-static bool is_half(int buffer, uint32_t bf16_mask) {
-  return buffer < SL__BF16_MASK_BITS && bf16_mask >> buffer & 1;
-}
+static bool is_in(uint32_t mask, int buffer) { return mask >> sl__mask_bit(buffer) & 1; }
 
 static bool is_read(const struct view *v, const void *cl_arg) {
   return v->mode == 'r' || v->mode == 'm' || (v->mode == 'a' && sl__accumulate(cl_arg));
@@ -108,8 +106,7 @@ struct strips {
 static int64_t strip_of(void *buffers[], int count, uint32_t bf16_mask, const struct strips *s) {
   int64_t floats = 0;
   for (int i = 0; i < count; i++)
-    if (is_half(i, bf16_mask) && s->of.buffers >> i & 1)
-      floats += bytes_of(buffers[i]) / 2 / s->all;
+    if (is_in(bf16_mask, i) && is_in(s->of.buffers, i)) floats += bytes_of(buffers[i]) / 2 / s->all;
   int64_t groups = floats ? sl__bf16_strip() / floats : s->all;
   return groups < 1 ? 1 : groups < s->all ? groups : s->all;
 }
@@ -122,9 +119,9 @@ static int64_t lay_out(struct view *views, void *buffers[], int count, const cha
     struct view *v = &views[i];
     *v = (struct view){.as_seen = *(struct starpu_vector_interface *)buffers[i],
                        .mode = sl__access(*modes),
-                       .by_rows = i < 32 && s->of.buffers >> i & 1};
+                       .by_rows = is_in(s->of.buffers, i)};
     modes = sl__next_mode(modes);
-    if (!is_half(i, bf16_mask)) continue;
+    if (!is_in(bf16_mask, i)) continue;
     v->count = bytes_of(buffers[i]) / 2 / (v->by_rows ? s->all : 1);
     v->as_seen.elemsize *= 2;
     all += whole_lines(v->by_rows ? s->each * v->count : v->count);

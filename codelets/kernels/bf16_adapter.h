@@ -15,7 +15,8 @@ typedef void sl__kernel(void *buffers[], void *cl_arg);
 struct sl__rowwise {
   int64_t *rows;    /* their number */
   int64_t group;    /* rows that stay together; 0: 1 */
-  uint32_t buffers; /* bit i: buffer i is divided into that number of rows; others belong to all */
+  uint32_t buffers; /* those that are divided into that number of rows (sl__mask_bit); others belong
+                       to all */
   bool sums;        /* the output is a sum over rows: each strip adds to it, in their order */
   uint64_t *first;  /* moves on by `step` with each group; or NULL */
   uint64_t step;

@@ -35,7 +35,7 @@ static enum sl_status find_bf16_mask(const struct sl__op *op, const char *modes,
     if (!type_fits(*modes, tensors[i]->type, &half))
       return sl__fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not fit the other buffers",
                       op->codelet.name, i, names[tensors[i]->type]);
-    if (tensors[i]->type == SL_BF16 && i < SL__BF16_MASK_BITS) *bf16_mask |= 1u << i;
+    if (tensors[i]->type == SL_BF16) *bf16_mask |= 1u << sl__mask_bit(i);
     modes = sl__next_mode(modes);
   }
   return SL_OK;

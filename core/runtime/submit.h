@@ -120,13 +120,18 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint);
 
-#define SL__BF16_MASK_BITS 16 /* only the first 16 buffers of a task may be bf16 */
+/* The bit of a buffer in a task's masks of buffers. The last bit is that of all buffers from there
+ * on, which one letter of the modes describes: they are alike. */
+enum { SL__LAST_MASK_BIT = 30 };
+static inline int sl__mask_bit(int buffer) {
+  return buffer < SL__LAST_MASK_BIT ? buffer : SL__LAST_MASK_BIT;
+}
 
 struct sl__args_header {
   uint32_t footprint;
   uint32_t accumulate;
   uint32_t count;     /* buffers of this task */
-  uint32_t bf16_mask; /* bit i: buffer i is bf16 */
+  uint32_t bf16_mask; /* which buffers are bf16: sl__mask_bit */
   uint32_t tf32;
   uint32_t part, parts;  /* of a call that is divided; 0 parts: it is not */
   uint32_t phase;        /* 1 + its number; 0: all phases, one after the other */
@@ -159,7 +164,9 @@ static inline bool sl__accumulate(const void *cl_arg) {
 static inline uint32_t sl__bf16_mask(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->bf16_mask;
 }
-static inline bool sl__is_bf16(const void *cl_arg, int i) { return sl__bf16_mask(cl_arg) >> i & 1; }
+static inline bool sl__is_bf16(const void *cl_arg, int i) {
+  return sl__bf16_mask(cl_arg) >> sl__mask_bit(i) & 1;
+}
 static inline bool sl__tf32(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->tf32;
 }

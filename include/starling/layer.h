@@ -17,7 +17,7 @@ extern "C" {
  * saved and opened (examples/custom_layer.c). Kinds live in the context: register a kind before
  * you open a model's file that names it, and before anything else uses the context, since there is
  * no lock. Every rank of a distributed run registers its kinds itself. */
-enum { SL_LAYER_VERSION = 1, SL_LAYER_INPUTS = 2, SL_LAYER_PARAMETERS = 4 };
+enum { SL_LAYER_VERSION = 2, SL_LAYER_PARAMETERS = 4 };
 
 /** One option, as a model's file has it: its name is the key. A value of 0, false or none is
  * left out. */
@@ -63,8 +63,8 @@ struct sl_layer_parameter {
 /** Input and result of infer. Shapes are those of one sample. */
 struct sl_layer_plan {
   const void *options;
-  int input_count;
-  struct sl_shape in[SL_LAYER_INPUTS];
+  int input_count;           /**< 1 or more: a kind refuses a number that does not suit it */
+  const struct sl_shape *in; /**< [input_count] */
   /* to be filled in; zero before */
   struct sl_shape out;
   struct sl_layer_parameter parameter[SL_LAYER_PARAMETERS];
@@ -82,8 +82,9 @@ struct sl_layer_task {
   const void *options;
   int64_t rows;
   int input_count;
-  struct sl_shape in[SL_LAYER_INPUTS], out, saved_shape;
-  const float *x[SL_LAYER_INPUTS];
+  const struct sl_shape *in; /**< [input_count] */
+  struct sl_shape out, saved_shape;
+  const float *const *x; /**< [input_count]; the list is in main memory, also for a CUDA kernel */
   const float *param[SL_LAYER_PARAMETERS];
   float *y;        /**< written by forward, read by the others */
   float *saved;    /**< the same; NULL if the layer saves nothing */

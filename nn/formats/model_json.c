@@ -263,12 +263,12 @@ static const struct sl_field *find_field(const struct sl__layer_kind *kind, cons
 }
 
 /* "a,b" from ["a", "b"]; the caller frees it. */
-static enum sl_status read_names(const struct reader *r, const char *key, const json_t *array,
-                                 char **names) {
+static enum sl_status read_names(const struct reader *r, const char *key, size_t most,
+                                 const json_t *array, char **names) {
   size_t count = json_array_size(array), size = 1;
   char what[64];
-  snprintf(what, sizeof what, "must be a list of 1 to %d names", SL__MAX_INPUTS);
-  if (count < 1 || count > SL__MAX_INPUTS) return bad(r, key, what);
+  snprintf(what, sizeof what, "must be a list of 1 to %zu names", most);
+  if (count < 1 || count > most) return bad(r, key, what);
   for (size_t i = 0; i < count; i++) {
     const char *name = json_string_value(json_array_get(array, i));
     if (!name || !*name || strchr(name, ',')) return bad(r, key, "must be a list of names");
@@ -276,9 +276,10 @@ static enum sl_status read_names(const struct reader *r, const char *key, const 
   }
   *names = sl__alloc(size, 1, "a list of names");
   if (!*names) return SL_NO_MEMORY;
+  char *end = *names;
   for (size_t i = 0; i < count; i++) {
-    if (i) strcat(*names, ",");
-    strcat(*names, json_string_value(json_array_get(array, i)));
+    if (i) end = stpcpy(end, ",");
+    end = stpcpy(end, json_string_value(json_array_get(array, i)));
   }
   return SL_OK;
 }
@@ -301,7 +302,8 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
   enum sl_status status = SL_OK;
   const char *key;
   json_t *value;
-  if (inputs) SL__TRY(read_names(r, "inputs", inputs, names)); /* else the layer before */
+  if (inputs) /* else the layer before */
+    SL__TRY(read_names(r, "inputs", SL__MOST_INPUTS, inputs, names));
   layer->inputs = *names;
   if (init && !json_is_string(init)) return bad(r, "init", "must be a name");
   if (init) SL__TRY(of_file(r, sl_init_parse(json_string_value(init), &layer->init)));
@@ -407,7 +409,7 @@ static enum sl_status read_outputs(const struct reader *r, const json_t *array,
   char *names = NULL;
   enum sl_status status;
   if (!array) return SL_OK;
-  SL__TRY(read_names(r, "outputs", array, &names));
+  SL__TRY(read_names(r, "outputs", SL_MAX_FIELDS, array, &names));
   status = of_file(r, sl_outputs(model, names));
 out:
   free(names);

@@ -88,7 +88,7 @@ bool sl__onnx_is_tokens(const struct sl__onnx_reader *r, const struct sl__onnx_v
 enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *weight, const struct sl__layer_kind *kind, void *options,
                                const struct sl__onnx_value *inputs, int count) {
-  char name[64], names[64 * SL__MAX_INPUTS];
+  char name[64], names[64 * (size_t)count];
   size_t at = 0;
   for (int i = 0; i < count; i++) {
     if (sl__onnx_is_tokens(r, &inputs[i]) && kind != &sl__embedding_kind)

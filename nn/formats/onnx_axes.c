@@ -1,5 +1,6 @@
 /* ONNX's operators on the axes of a sample that become layers: Concat, Slice, Transpose,
  * ReduceMean, and a Reshape whose result a layer takes. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
@@ -83,18 +84,20 @@ out:
 
 enum sl_status sl__onnx_read_concat(reader *r, const node_of *node) {
   struct sl_concatenate_options o = {0};
-  value_of x[SL__MAX_INPUTS];
   enum sl_status status;
   int64_t number;
-  if (node->inputs < 1 || node->inputs > SL__MAX_INPUTS)
+  if (node->inputs < 1 || node->inputs > SL__MOST_INPUTS)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes %d inputs; 1 to %d are supported",
-                           node->inputs, SL__MAX_INPUTS);
+                           node->inputs, SL__MOST_INPUTS);
+  value_of *x = sl__alloc((size_t)node->inputs, sizeof *x, "a node's inputs");
+  if (!x) return SL_NO_MEMORY;
   SL__TRY(sl__onnx_get_whole(r, node, "axis", 1, &number));
   SL__TRY(take_joined(r, node, number, x, &o.flat));
   SL__TRY(sample_axis(r, node, number, x->view.ndim, &o.axis));
   SL__TRY(sl__onnx_append(r, node, NULL, &sl__concatenate_kind, &o, x, node->inputs));
   status = sl__onnx_give_first(r, node, NULL);
 out:
+  free(x);
   return status;
 }
 

@@ -1,6 +1,7 @@
 /* ONNX's activations, fused into the layer before if possible, and gelu from its parts. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
@@ -108,25 +109,39 @@ static enum sl_status settle_view(reader *r, const node_of *node, value_of *x) {
   return sl__onnx_make_view(r, node, x);
 }
 
+/* The inputs of a layer to be. */
+struct inputs {
+  value_of *x;
+  int count, room;
+};
+
+static enum sl_status make_room(reader *r, const node_of *node, struct inputs *in) {
+  if (in->count < in->room) return SL_OK;
+  if (in->count == SL__MOST_INPUTS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes more than %d inputs", SL__MOST_INPUTS);
+  int room = in->room ? 2 * in->room : 8;
+  value_of *x = sl__realloc(in->x, (size_t)room, sizeof *x, "a node's inputs");
+  if (!x) return SL_NO_MEMORY;
+  in->x = x;
+  in->room = room;
+  return SL_OK;
+}
+
 /* Takes one more input of a layer whose inputs are alike or broadcast to the first one. */
-static enum sl_status take_alike(reader *r, const node_of *node, int i, value_of *inputs,
-                                 int *count) {
+static enum sl_status take_alike(reader *r, const node_of *node, int i, struct inputs *in) {
   enum sl_status status;
-  value_of *x = &inputs[*count];
-  if (*count == SL__MAX_INPUTS)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes more than %d inputs", SL__MAX_INPUTS);
+  SL__TRY(make_room(r, node, in));
+  value_of *x = &in->x[in->count], *first = in->x;
   SL__TRY(sl__onnx_take_plain(r, node, i, x));
-  if (!sl_shape_equal(&x->view, &inputs->view) && broadcasts_to(x, inputs)) {
-    SL__TRY(settle_view(r, node, inputs));
-    SL__TRY(settle_view(r, node, x));
-    ++*count;
-    return SL_OK;
+  in->count++;
+  if (!sl_shape_equal(&x->view, &first->view) && broadcasts_to(x, first)) {
+    SL__TRY(settle_view(r, node, first));
+    status = settle_view(r, node, x);
+  } else if (x->order != first->order || !sl_shape_equal(&x->view, &first->view) ||
+             !sl_shape_equal(sl__onnx_shape_of(r, x), sl__onnx_shape_of(r, first))) {
+    status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "takes outputs of different shapes, for which there is no layer");
   }
-  if (x->order != inputs->order || !sl_shape_equal(&x->view, &inputs->view) ||
-      !sl_shape_equal(sl__onnx_shape_of(r, x), sl__onnx_shape_of(r, inputs)))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "takes outputs of different shapes, for which there is no layer");
-  ++*count;
 out:
   return status;
 }
@@ -155,21 +170,21 @@ static int largest_input(const reader *r, const node_of *node) {
 /* Appends a layer for a node whose inputs are alike, or broadcast to the largest one. */
 static enum sl_status append_several(reader *r, const node_of *node,
                                      const struct sl__layer_kind *kind, void *options) {
-  value_of inputs[SL__MAX_INPUTS];
+  struct inputs in = {0};
   enum sl_status status = SL_OK;
   const node_of *last = node;
-  int count = 0;
   int first = largest_input(r, node);
-  SL__TRY(take_alike(r, node, first, inputs, &count));
+  SL__TRY(take_alike(r, node, first, &in));
   for (int i = 0; i < node->inputs; i++)
-    if (i != first) SL__TRY(take_alike(r, node, i, inputs, &count));
+    if (i != first) SL__TRY(take_alike(r, node, i, &in));
   for (const node_of *next = next_factor(r, node); next; next = next_factor(r, next)) {
-    SL__TRY(take_alike(r, next, 1, inputs, &count));
+    SL__TRY(take_alike(r, next, 1, &in));
     last = next;
   }
-  SL__TRY(sl__onnx_append(r, last, NULL, kind, options, inputs, count));
-  status = sl__onnx_give_first(r, last, inputs);
+  SL__TRY(sl__onnx_append(r, last, NULL, kind, options, in.x, in.count));
+  status = sl__onnx_give_first(r, last, in.x);
 out:
+  free(in.x);
   return status;
 }
 

@@ -124,7 +124,7 @@ enum sl_status sl__onnx_operator(struct sl__onnx_reader *r, const struct sl__onn
 
 /* Does a layer have the name, or none may? */
 bool sl__onnx_is_taken(const struct sl_model *model, const char *name);
-/* Appends a layer with 1 to SL__MAX_INPUTS inputs, named after the weight or the node. */
+/* Appends a layer with 1 to SL__MOST_INPUTS inputs, named after the weight or the node. */
 enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *weight, const struct sl__layer_kind *kind, void *options,
                                const struct sl__onnx_value *inputs, int count);

@@ -11,7 +11,7 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 /* The inputs of y's shape, then each of the others along the axes that it lacks. */
 static enum sl_status forward_broadcast(const struct sl__layer *layer, struct sl__pass *p) {
-  struct sl__tensor *whole[SL__MAX_INPUTS];
+  struct sl__tensor *whole[layer->input_count];
   int count = 0;
   for (int i = 0; i < layer->input_count; i++)
     if (!sl__is_broadcast(layer, i)) whole[count++] = p->x[i];
@@ -59,14 +59,15 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
 }
 
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
-  const char *names[SL__MAX_INPUTS + 1] = {NULL};
+  const char *names[layer->input_count + 1];
   for (int i = 0; i < layer->input_count; i++) names[i] = sl__onnx_broadcast_input(w, i);
+  names[layer->input_count] = NULL;
   return sl__onnx_node(w, NULL, layer->input_count == 2 ? "Add" : "Sum", names, NULL);
 }
 
 const struct sl__layer_kind sl__add_kind = {
     .name = "add",
-    .about = "The sum of 2 to 15 inputs, the others broadcast to the first: [...] -> its shape",
+    .about = "The sum of 2 or more inputs, the others broadcast to the first: [...] -> its shape",
     .keys = "",
     .options_size = sizeof(struct sl_add_options),
     .takes_relu = true,

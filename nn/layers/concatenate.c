@@ -66,8 +66,9 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
 }
 
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
-  const char *names[SL__MAX_INPUTS + 1] = {NULL};
+  const char *names[layer->input_count + 1];
   char part[24];
+  names[layer->input_count] = NULL;
   for (int i = 0; i < layer->input_count; i++) {
     names[i] = sl__onnx_input(w, i);
     if (!is_flat(layer) || layer->in[i].ndim == 1) continue;
@@ -84,7 +85,7 @@ static const struct sl_field fields[] = {
 
 const struct sl__layer_kind sl__concatenate_kind = {
     .name = "concatenate",
-    .about = "1 to 15 inputs, one after the other along an axis",
+    .about = "1 or more inputs, one after the other along an axis",
     .keys =
         "axis: from 0, without the batch's; 0\n"
         "flat: all values one behind the other, of any shapes; false\n",

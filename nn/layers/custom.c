@@ -110,12 +110,8 @@ static uint32_t footprint(const struct sl_layer_kind *kind, const void *options)
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_layer_kind *kind = layer->kind->custom;
-  struct sl_layer_plan plan = {.options = layer->options, .input_count = layer->input_count};
-  if (layer->input_count > SL_LAYER_INPUTS)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
-                          "has %d inputs; a kind that a program registers takes at most %d",
-                          layer->input_count, SL_LAYER_INPUTS);
-  for (int i = 0; i < layer->input_count; i++) plan.in[i] = layer->in[i];
+  struct sl_layer_plan plan = {
+      .options = layer->options, .input_count = layer->input_count, .in = layer->in};
   enum sl_status status = kind->infer(&plan);
   plan.message[sizeof plan.message - 1] = '\0';
   if (status != SL_OK)
@@ -123,6 +119,7 @@ static enum sl_status infer(struct sl__layer *layer) {
         layer, *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status, "%s",
         *plan.message ? plan.message : "its kind refuses these options or inputs");
   plan.input_count = layer->input_count;
+  plan.in = layer->in;
   SL__TRY(check_plan(layer, &plan));
   declare(layer, &plan);
   layer->custom = sl__alloc(1, sizeof *layer->custom, "a layer");

@@ -21,8 +21,9 @@ static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p)
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < layer->input_count && status == SL_OK; i++) {
-    struct sl__tensor *factors[SL__MAX_INPUTS] = {p->dy};
+    struct sl__tensor *factors[layer->input_count];
     int count = 1;
+    factors[0] = p->dy;
     if (!p->dx[i]) continue;
     for (int k = 0; k < layer->input_count; k++)
       if (k != i) factors[count++] = p->x[k];
@@ -35,9 +36,10 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
 
 /* ONNX's Mul has two factors; the last node has the layer's name. */
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
-  const char *factors[SL__MAX_INPUTS] = {NULL}, *product;
-  for (int i = 0; i < layer->input_count; i++) factors[i] = sl__onnx_broadcast_input(w, i);
-  product = factors[0];
+  const char *factors[layer->input_count];
+  factors[0] = sl__onnx_broadcast_input(w, 0);
+  for (int i = 1; i < layer->input_count; i++) factors[i] = sl__onnx_broadcast_input(w, i);
+  const char *product = factors[0];
   for (int i = 1; i < layer->input_count; i++) {
     char part[16];
     snprintf(part, sizeof part, "%d", i);
@@ -49,7 +51,8 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 
 const struct sl__layer_kind sl__multiply_kind = {
     .name = "multiply",
-    .about = "The product of 2 to 15 inputs, the others broadcast to the first: [...] -> its shape",
+    .about =
+        "The product of 2 or more inputs, the others broadcast to the first: [...] -> its shape",
     .keys = "",
     .options_size = sizeof(struct sl_multiply_options),
     .infer = infer,

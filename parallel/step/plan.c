@@ -224,6 +224,17 @@ static void find_deferred_activations(struct sl__plan *plan) {
   }
 }
 
+static bool make_pass_room(struct sl__plan *plan) {
+  size_t most = 1;
+  for (int i = 0; i < plan->model->count; i++)
+    if ((size_t)plan->model->layers[i].input_count > most)
+      most = (size_t)plan->model->layers[i].input_count;
+  plan->x = sl__alloc(most, sizeof *plan->x, "a plan");
+  plan->dx = sl__alloc(most, sizeof *plan->dx, "a plan");
+  plan->add_dx = sl__alloc(most, sizeof *plan->add_dx, "a plan");
+  return plan->x && plan->dx && plan->add_dx;
+}
+
 /* Finds the outputs that backward passes read, the last reader of each output, and the outputs that
  * cross ranks. */
 static enum sl_status study_graph(struct sl__plan *plan) {
@@ -235,7 +246,7 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   plan->relu = sl__alloc(layers, sizeof *plan->relu, "a plan");
   plan->defers_activation = sl__alloc(layers, sizeof *plan->defers_activation, "a plan");
   if (!plan->keeps_output || !plan->last_use || !plan->border || !plan->relu ||
-      !plan->defers_activation)
+      !plan->defers_activation || !make_pass_room(plan))
     return SL_NO_MEMORY;
   find_borders(plan);
   find_relus(plan);
@@ -347,5 +358,8 @@ void sl__plan_free(struct sl__plan *plan) {
   free(plan->border);
   free(plan->relu);
   free(plan->defers_activation);
+  free(plan->x);
+  free(plan->dx);
+  free(plan->add_dx);
   free(plan);
 }

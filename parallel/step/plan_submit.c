@@ -38,7 +38,7 @@ static bool uses_state(const struct sl__plan *plan, const struct sl__step *step,
 }
 
 /* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. backward: with
- * what is computed again in place of the forward pass's. */
+ * what is computed again in place of the forward pass's. Valid until the next call. */
 static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
                                   int i, bool backward) {
   const struct sl__slice *slice = &plan->slices[s];
@@ -50,6 +50,9 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
                                      .tf32 = plan->grid->math == SL_MATH_TF32,
                                      .mark = sl__slice_mark_of(plan, slice, c, i)},
                           .param = sl__param_of(plan->model, i, plan->grid->math),
+                          .x = plan->x,
+                          .dx = plan->dx,
+                          .add_dx = plan->add_dx,
                           .y = value_at(slice, out, backward),
                           .saved = saved_at(slice, chunk + i, backward),
                           .dy = slice->dy[out],
@@ -71,10 +74,13 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
     pass.input_activation = layers[layer->input[0]].kind->activation(&layers[layer->input[0]]);
   if (layer->tied_to >= 0)
     pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
-  for (int k = 0; k < layer->input_count; k++)
+  for (int k = 0; k < layer->input_count; k++) {
+    pass.dx[k] = NULL;
+    pass.add_dx[k] = false;
     pass.x[k] = layer->input[k] != SL__INPUT ? value_at(slice, chunk + layer->input[k], backward)
                 : slice->x && !layer->gives_tokens ? slice->x
                                                    : sl__part(step->x, s);
+  }
   return pass;
 }
 

@@ -105,7 +105,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   for (int i = 0; i < count; i++) {
     const struct sl__tensor *t = tensors[i];
     size_t rows = (size_t)t->shape.dim[0];
-    if (t->type == SL_BF16) header->bf16_mask |= 1u << i;
+    if (t->type == SL_BF16) header->bf16_mask |= 1u << sl__mask_bit(i);
     view[i] = (struct starpu_vector_interface){.id = STARPU_VECTOR_INTERFACE_ID,
                                                .ptr = (uintptr_t)t->host,
                                                .nx = (uint32_t)rows,

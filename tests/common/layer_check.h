@@ -14,8 +14,8 @@ typedef void layer_reference(const struct sl__layer *layer, int64_t rows, const 
 struct layer_trial {
   const struct sl__layer *layer;
   layer_reference *reference;
-  int64_t rows, x_count[SL__MAX_INPUTS], y_count, param_count;
-  double *x[SL__MAX_INPUTS], *param, *dy, *y;
+  int64_t rows, *x_count, y_count, param_count;
+  double **x, *param, *dy, *y;
   bool bf16;
 };
 
@@ -88,14 +88,19 @@ static inline void check_pass(const struct layer_trial *t, bool add, double *con
                               const double *param_slopes) {
   const struct sl__layer *layer = t->layer;
   struct sl_shape y_shape = with_rows(t->rows, &layer->out);
+  struct sl__tensor *x[layer->input_count], *dx[layer->input_count];
+  bool add_dx[layer->input_count];
   struct sl__pass p = {.context = context,
+                       .x = x,
+                       .dx = dx,
+                       .add_dx = add_dx,
                        .launch = plain,
                        .training = true,
                        .slices = 1,
                        .y = trial_tensor(t, y_shape, NULL),
                        .dy = trial_tensor(t, y_shape, t->dy),
                        .saved = trial_saved(t)};
-  double *old[SL__MAX_INPUTS], *old_grad = random_values(t->param_count, 90);
+  double *old[layer->input_count], *old_grad = random_values(t->param_count, 90);
   for (int k = 0; k < layer->input_count; k++) {
     struct sl_shape shape = with_rows(t->rows, &layer->in[k]);
     old[k] = t->bf16 ? round_bf16(random_values(t->x_count[k], 80 + (uint64_t)k), t->x_count[k])
@@ -136,19 +141,25 @@ static inline void check_pass(const struct layer_trial *t, bool add, double *con
  */
 static inline void check_type(const struct sl__layer *layer, int64_t rows,
                               layer_reference *reference, bool bf16) {
+  int64_t x_count[layer->input_count];
+  double *x[layer->input_count], *slopes[layer->input_count];
   struct layer_trial t = {.layer = layer,
+                          .x_count = x_count,
+                          .x = x,
                           .reference = reference,
                           .rows = rows,
                           .y_count = rows * sl_shape_count(&layer->out),
                           .param_count = layer->params.total,
                           .bf16 = bf16};
-  double *slopes[SL__MAX_INPUTS];
   t.dy = round_bf16(random_values(t.y_count, 1), t.y_count);
   t.param = round_bf16(random_values(t.param_count, 2), t.param_count);
   t.y = zeros(t.y_count);
   for (int k = 0; k < layer->input_count; k++) {
     t.x_count[k] = rows * sl_shape_count(&layer->in[k]);
     t.x[k] = random_values(t.x_count[k], 10 + (uint64_t)k);
+    /* near 1: else the product of many would vanish */
+    for (int64_t i = 0; i < t.x_count[k] && layer->input_count > 4; i++)
+      t.x[k][i] = 1 + t.x[k][i] / 4;
     if (bf16) round_bf16(t.x[k], t.x_count[k]);
   }
   reference(layer, rows, (const double *const *)t.x, t.param, t.y);

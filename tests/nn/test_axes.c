@@ -146,11 +146,14 @@ static void averaged(const struct sl__layer *layer, int64_t rows, const double *
 
 /* ---- cases ---- */
 
+/* a, b, ..., z, A, B, ... */
+static char name_of(int i) { return (char)(i < 26 ? 'a' + i : 'A' + i - 26); }
+
 /* Layers a, b, ... of these shapes, as inputs; they are not computed. */
 static struct sl_model *with_inputs(int count, const struct sl_shape *shapes) {
   struct sl_model *m = new_model(shapes[0]);
   for (int i = 0; i < count; i++) {
-    const char name[2] = {(char)('a' + i)};
+    const char name[2] = {name_of(i)};
     char dense[3] = {'d', name[0]};
     OK(sl_dense(m, dense,
                 &(struct sl_dense_options){.features = sl_shape_count(&shapes[i]),
@@ -160,22 +163,56 @@ static struct sl_model *with_inputs(int count, const struct sl_shape *shapes) {
   return m;
 }
 
+enum { MANY = 40 }; /* inputs: more than a task's masks of buffers have bits */
+
+/* "a,b,c,...,A,B,C,...": the layers of with_inputs */
+static const char *all_names(int count) {
+  static char names[2 * MANY];
+  for (int i = 0; i < count; i++) {
+    names[2 * i] = name_of(i);
+    names[2 * i + 1] = i < count - 1 ? ',' : '\0';
+  }
+  return names;
+}
+
 static void sums_and_products(void **state) {
   (void)state;
-  const struct sl_shape shapes[15] = {
-      SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5),
-      SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5),
-      SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5), SL_SHAPE(3, 5)};
-  static const char *const names[] = {"a,b", "a,b,c", "a,b,c,d", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o"};
-  static const int counts[] = {2, 3, 4, 15};
-  for (int i = 0; i < 4; i++) {
+  static const int counts[] = {2, 3, 4, 15, MANY};
+  struct sl_shape shapes[MANY];
+  for (int i = 0; i < MANY; i++) shapes[i] = SL_SHAPE(3, 5);
+  for (int i = 0; i < 5; i++) {
     struct sl_model *m = with_inputs(counts[i], shapes);
-    OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = names[i]}));
+    OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = all_names(counts[i])}));
     check_layer(m, 2, sum);
     m = with_inputs(counts[i], shapes);
-    OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = names[i]}));
+    OK(sl_multiply(m, "product",
+                   &(struct sl_multiply_options){.layer.inputs = all_names(counts[i])}));
     check_layer(m, 2, product);
   }
+}
+
+/* A third of the inputs of each shape. */
+static void many_inputs_broadcast_and_join(void **state) {
+  (void)state;
+  struct sl_shape shapes[MANY];
+  for (int i = 0; i < MANY; i++)
+    shapes[i] = i % 3 == 0 ? SL_SHAPE(2, 3) : i % 3 == 1 ? SL_SHAPE(2, 1) : SL_SHAPE(3);
+  const char *names = all_names(MANY);
+  struct sl_model *m = with_inputs(MANY, shapes);
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = names}));
+  check_layer(m, 2, sum);
+  m = with_inputs(MANY, shapes);
+  OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = names}));
+  check_layer(m, 2, product);
+  m = with_inputs(MANY, shapes);
+  OK(sl_concatenate(m, "rows",
+                    &(struct sl_concatenate_options){.flat = true, .layer.inputs = names}));
+  check_layer(m, 2, joined);
+  for (int i = 0; i < MANY; i++) shapes[i] = SL_SHAPE(2, 1 + i % 3);
+  m = with_inputs(MANY, shapes);
+  OK(sl_concatenate(m, "columns",
+                    &(struct sl_concatenate_options){.axis = 1, .layer.inputs = names}));
+  check_layer(m, 2, concatenated);
 }
 
 static void sums_and_products_broadcast(void **state) {
@@ -381,8 +418,12 @@ static void repeated_inputs_add_up(void **state) {
   const double x[3] = {1, -2, 3}, dy[3] = {1, 2, -1};
   struct sl__tensor *tx = tensor(SL_SHAPE(1, 3), x), *tdx = tensor(SL_SHAPE(1, 3), NULL),
                     *ty = tensor(SL_SHAPE(1, 3), NULL), *tdy = tensor(SL_SHAPE(1, 3), dy);
-  struct sl__pass p = {
-      .context = context, .x = {tx, tx, tx}, .y = ty, .dy = tdy, .dx = {tdx, tdx, tdx}};
+  struct sl__pass p = {.context = context,
+                       .x = (struct sl__tensor *[]){tx, tx, tx},
+                       .y = ty,
+                       .dy = tdy,
+                       .dx = (struct sl__tensor *[]){tdx, tdx, tdx},
+                       .add_dx = (bool[3]){false}};
   OK(cube->kind->forward(cube, &p));
   OK(cube->kind->backward_data(cube, &p));
   double *y = take(ty), *dx = take(tdx);
@@ -439,8 +480,9 @@ static void strange_options_are_refused(void **state) {
           .layer.inputs = NULL);
   REFUSED(sl_multiply, sl_multiply_options, SL_BAD_SHAPE, "[3, 4, 5] and [2, 4, 5]",
           .layer.inputs = "input,a");
-  REFUSED(sl_add, sl_add_options, SL_BAD_ARGUMENT, "more than 15",
-          .layer.inputs = "a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a");
+  static char names[2 * 4097] = "a";
+  for (int i = 1; i < 4097; i++) memcpy(names + 2 * i - 1, ",a", 3);
+  REFUSED(sl_add, sl_add_options, SL_BAD_ARGUMENT, "more than 4096", .layer.inputs = names);
 #undef REFUSED
   OK(sl_reshape(m, "flat", &(struct sl_reshape_options){0}));
   FAILS(sl_mean(m, "x", &(struct sl_mean_options){0}), SL_BAD_ARGUMENT, "one axis");
@@ -478,6 +520,7 @@ static void operations_check_shapes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_products),
+                                     cmocka_unit_test(many_inputs_broadcast_and_join),
                                      cmocka_unit_test(sums_and_products_broadcast),
                                      cmocka_unit_test(long_rows_broadcast),
                                      cmocka_unit_test(a_relu_follows_a_broadcast_sum),

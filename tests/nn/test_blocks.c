@@ -155,7 +155,7 @@ static double *output_of(const struct sl__layer *layer, struct sl__tensor *x,
                        .launch = plain,
                        .training = training,
                        .slices = 1,
-                       .x = {x},
+                       .x = (struct sl__tensor *[]){x},
                        .param = param,
                        .y = tensor(shape, NULL),
                        .saved = saved ? tensor(shape, sevens) : NULL};

@@ -135,6 +135,7 @@ static struct sl_model *images(int fails) {
 
 struct run {
   struct sl_trainer_options options;
+  float lr;              /* 0 means 0.2 */
   enum sl_status status; /* the first failure */
   double loss[8];
 };
@@ -158,7 +159,8 @@ static void train(struct run *run, struct sl_model *m) {
   else
     OK(sl_digits_new(200, 3, true, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 18}, &loader));
-  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.2f}, NULL, &run->options, &trainer));
+  const struct sl_optimizer sgd = {.lr = run->lr > 0 ? run->lr : 0.2f};
+  OK(sl_trainer_new(m, &sgd, NULL, &run->options, &trainer));
   for (int s = 0; s < 8 && run->status == SL_OK; s++) {
     run->status = sl_trainer_step(trainer, loader, &report, &reported);
     if (run->status == SL_OK && reported) run->loss[report.step] = report.loss;
@@ -299,6 +301,80 @@ static void time_may_be_cut_too(void **state) {
   train(&cut, m);
   sl_model_free(m);
   assert_like(&whole, &cut, 1e-5);
+}
+
+/* ---- a kind with any number of inputs: their sum ---- */
+
+static enum sl_status total_infer(struct sl_layer_plan *p) {
+  for (int i = 1; i < p->input_count; i++)
+    if (!sl_shape_equal(&p->in[i], &p->in[0])) {
+      snprintf(p->message, sizeof p->message, "its inputs 0 and %d differ", i);
+      return SL_BAD_SHAPE;
+    }
+  p->out = p->in[0];
+  return SL_OK;
+}
+
+static enum sl_status total_forward(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < values_of(t); i++) {
+    t->y[i] = t->x[0][i];
+    for (int k = 1; k < t->input_count; k++) t->y[i] += t->x[k][i];
+  }
+  return SL_OK;
+}
+
+static enum sl_status total_backward_data(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * sl_shape_count(&t->in[t->input]); i++) t->dx[i] += t->dy[i];
+  return SL_OK;
+}
+
+static const struct sl_layer_kind total = {.version = SL_LAYER_VERSION,
+                                           .name = "total",
+                                           .options_size = sizeof(struct sl_layer_options),
+                                           .infer = total_infer,
+                                           .forward = total_forward,
+                                           .backward_data = total_backward_data};
+
+/* Forty branches meet, in an own layer or in one of the library's; the last branch twice. */
+static struct sl_model *branches(const char *kind) {
+  enum { MANY = 40 };
+  char names[8 * MANY] = "", name[8];
+  struct sl_model *m = new_model(SL_SHAPE(1, 28, 28));
+  for (int i = 0; i < MANY; i++) {
+    snprintf(name, sizeof name, "b%d", i);
+    OK(sl_dense(m, name, &(struct sl_dense_options){.features = 4, .layer.inputs = "input"}));
+    strcat(strcat(names, name), ",");
+  }
+  strcat(names, name);
+  OK(sl_layer(m, "meet", kind, &(struct sl_layer_options){.inputs = names}));
+  add_dense(m, "fc", 10, SL_INIT_DEFAULT);
+  return m;
+}
+
+static void any_number_of_inputs_meet(void **state) {
+  (void)state;
+  static const struct sl_trainer_options ways[] = {{.replicas = 1},
+                                                   {.replicas = 1, .eager = true},
+                                                   {.replicas = 2, .microbatches = 2},
+                                                   {.replicas = 1, .math = SL_MATH_BF16}};
+  OK(sl_layer_register(context, &total));
+  for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+    struct run own = {.options = ways[w], .lr = 0.005f}, theirs = own;
+    struct sl_model *m = branches("total");
+    train(&own, m);
+    sl_model_free(m);
+    m = branches("add");
+    train(&theirs, m);
+    sl_model_free(m);
+    assert_true(own.loss[7] < own.loss[0]);
+    assert_like(&own, &theirs, ways[w].math ? 0.02 : 1e-6);
+  }
+  struct sl_model *m = new_model(SL_SHAPE(3));
+  OK(sl_dense(m, "a", &(struct sl_dense_options){.features = 3}));
+  OK(sl_dense(m, "b", &(struct sl_dense_options){.features = 2}));
+  FAILS(sl_layer(m, "c", "total", &(struct sl_layer_options){.inputs = "a,a,b"}), SL_BAD_SHAPE,
+        "its inputs 0 and 2 differ");
+  sl_model_free(m);
 }
 
 /* ---- files ---- */
@@ -612,6 +688,7 @@ int main(void) {
                                      CASE(any_cut_of_the_batch_gives_the_serial_curve),
                                      CASE(a_training_in_bf16_goes_the_same_way),
                                      CASE(time_may_be_cut_too),
+                                     CASE(any_number_of_inputs_meet),
                                      CASE(a_saved_model_opens_to_the_bit),
                                      CASE(a_kind_is_its_contexts),
                                      CASE(files_that_do_not_fit_are_refused),

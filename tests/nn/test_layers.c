@@ -102,11 +102,11 @@ static void an_addition_to_itself_has_two_gradients(void **state) {
     struct sl__pass pass = {.context = context,
                             .training = true,
                             .slices = 1,
-                            .x = {x, x},
+                            .x = (struct sl__tensor *[]){x, x},
                             .y = y,
                             .dy = dy,
-                            .dx = {dx, dx},
-                            .add_dx = {added, added}};
+                            .dx = (struct sl__tensor *[]){dx, dx},
+                            .add_dx = (bool[]){added, added}};
     OK(add->kind->forward(add, &pass));
     OK(add->kind->backward_data(add, &pass));
     read_floats(y, result);
@@ -140,16 +140,17 @@ static void dropout_counts_through_the_batch(void **state) {
                           .training = true,
                           .step = 7,
                           .slices = 1,
-                          .x = {tx},
+                          .x = (struct sl__tensor *[]){tx},
                           .y = ty,
                           .dy = tx,
-                          .dx = {tdx}};
+                          .dx = (struct sl__tensor *[]){tdx},
+                          .add_dx = (bool[]){false}};
   struct sl__pass slice = {.context = context,
                            .training = true,
                            .step = 7,
                            .slices = 2,
                            .first_row = 3,
-                           .x = {sx},
+                           .x = (struct sl__tensor *[]){sx},
                            .y = sy};
   int dropped = 0, moved = 0;
   OK(drop->kind->forward(drop, &pass));
@@ -196,8 +197,12 @@ static void dropouts_draw_apart(void **state) {
   for (int l = 0; l < 2; l++) {
     const struct sl__layer *drop = &m->layers[l];
     struct sl__tensor *ty = floats(SL_SHAPE(ROWS, COUNT), NULL);
-    struct sl__pass pass = {
-        .context = context, .training = true, .step = 7, .slices = 1, .x = {tx}, .y = ty};
+    struct sl__pass pass = {.context = context,
+                            .training = true,
+                            .step = 7,
+                            .slices = 1,
+                            .x = (struct sl__tensor *[]){tx},
+                            .y = ty};
     OK(drop->kind->forward(drop, &pass));
     read_floats(ty, y[l]);
     sl__tensor_free(ty);
@@ -227,7 +232,7 @@ static void running_statistics_average_the_slices(void **state) {
                             .training = true,
                             .slices = 2,
                             .param = bn->params.tensor,
-                            .x = {tx},
+                            .x = (struct sl__tensor *[]){tx},
                             .y = ty,
                             .saved = saved};
     OK(bn->kind->forward(bn, &pass));
@@ -265,7 +270,7 @@ static void one_value_has_no_variance(void **state) {
                           .training = true,
                           .slices = 1,
                           .param = bn->params.tensor,
-                          .x = {tx},
+                          .x = (struct sl__tensor *[]){tx},
                           .y = ty};
   FAILS(bn->kind->forward(bn, &pass), SL_BAD_SHAPE, "larger batch");
   pass.training = false; /* the running statistics are enough for one */
@@ -295,7 +300,7 @@ static void an_embedding_looks_up_and_adds(void **state) {
   struct sl__pass pass = {.context = context,
                           .training = true,
                           .slices = 1,
-                          .x = {tx},
+                          .x = (struct sl__tensor *[]){tx},
                           .y = ty,
                           .dy = tdy,
                           .param = words->params.tensor,
@@ -345,10 +350,11 @@ static void activations_match_differences(void **state) {
     struct sl__pass pass = {.context = context,
                             .training = true,
                             .slices = 1,
-                            .x = {tx},
+                            .x = (struct sl__tensor *[]){tx},
                             .y = ty,
                             .dy = tdy,
-                            .dx = {tdx}};
+                            .dx = (struct sl__tensor *[]){tdx},
+                            .add_dx = (bool[]){false}};
     OK(act->kind->forward(act, &pass));
     OK(act->kind->backward_data(act, &pass));
     read_floats(ty, y);

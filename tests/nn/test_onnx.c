@@ -168,6 +168,23 @@ static struct sl_model *broadcast(void) {
   return m;
 }
 
+/* Layers of twenty inputs each. */
+static struct sl_model *crowded(void) {
+  char names[128] = "", name[8];
+  struct sl_model *m = new_model(SL_SHAPE(4));
+  for (int i = 0; i < 20; i++) {
+    snprintf(name, sizeof name, "b%d", i);
+    OK(sl_dense(m, name, &(struct sl_dense_options){.features = 3, .layer.inputs = "input"}));
+    strcat(strcat(names, i ? "," : ""), name);
+  }
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = names}));
+  OK(sl_multiply(m, "product", &(struct sl_multiply_options){.layer.inputs = names}));
+  OK(sl_concatenate(m, "row", &(struct sl_concatenate_options){.layer.inputs = names}));
+  OK(sl_concatenate(m, "all", &(struct sl_concatenate_options){.layer.inputs = "row,sum,product"}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
 /* Parts of transformers: activations that several nodes make, fused and alone. */
 static struct sl_model *blocks(void) {
   struct sl_model *m = new_model(SL_SHAPE(5, 6));
@@ -276,9 +293,9 @@ static struct sl_model *fields(void) {
   return m;
 }
 
-static struct sl_model *(*const models[])(void) = {fields, images,     flat,   words,    positions,
-                                                   tied,   joined,     normed, grown,    convolved,
-                                                   rows,   directions, blocks, broadcast};
+static struct sl_model *(*const models[])(void) = {fields, images,     flat,   words,     positions,
+                                                   tied,   joined,     normed, grown,     convolved,
+                                                   rows,   directions, blocks, broadcast, crowded};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* ---- answers ---- */
