@@ -32,8 +32,9 @@ struct sl_fit_evaluation {
   double top5, top10; /**< measured if sl_fit_options.metric needs the outputs; auc: of bce, too */
   double auc;
   double mae, rmse, r2; /**< of targets, in their unit */
+  double deciding;      /**< the metric that sl_fit_options.metric names */
   int output_count;     /**< of a loss of parts: loss, accuracy, auc, rmse and r2 of its outputs */
-  struct sl_fit_output outputs[3 * SL_MAX_FIELDS];
+  struct sl_fit_output outputs[3 * SL_MAX_FIELDS + 1];
 };
 
 /** Where a run begins. */
@@ -87,8 +88,8 @@ struct sl_fit_options {
    * evaluates, and needs all samples. */
   struct sl_loader *validation;
   /** The measure that decides what is best: "loss" (NULL), "accuracy", "top2", "top3", "top5",
-   * "top10", "auc", "mae", "rmse", "r2", as sl_trainer_measure has them. Smaller is better of loss,
-   * mae and rmse, larger of the others. */
+   * "top10", "auc", "mae", "rmse", "r2", as sl_trainer_measure has them; of one of several outputs
+   * "mask.accuracy" and so on. Smaller is better of loss, mae and rmse, larger of the others. */
   const char *metric;
   /** After the run, the validation set's confusion matrix goes into the log, a line of its own
    * (doc/log.md). Of class labels, up to 1,024 classes; needs `validation` and `log`. */

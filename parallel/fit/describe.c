@@ -164,9 +164,9 @@ static double exact_value(const json_t *state, const char *key) {
 static json_t *describe_best(const struct sl__fit *fit) {
   const struct sl__best *best = &fit->best;
   const struct sl_fit_evaluation *e = &best->evaluation;
-  json_t *all = json_pack("{s:s, s:I, s:o, s:I}", "metric", fit->options.metric, "since",
-                          (json_int_t)best->since, "reference", exact(best->reference), "epoch",
-                          (json_int_t)e->epoch);
+  json_t *all = json_pack("{s:s, s:o, s:I, s:o, s:I}", "metric", fit->options.metric, "deciding",
+                          exact(e->deciding), "since", (json_int_t)best->since, "reference",
+                          exact(best->reference), "epoch", (json_int_t)e->epoch);
 #define SL__FIT_METRIC(key, title, larger, share) sl__json_set(&all, #key, exact(e->key));
 #include "parallel/fit/metrics.def"
 #undef SL__FIT_METRIC
@@ -189,7 +189,7 @@ enum sl_status sl__fit_take_noted(struct sl__fit *fit, const char *before) {
     return sl__fail(SL_NO_MEMORY, "no memory for what the checkpoint notes");
   const json_t *state = json_object_get(noted, "fit");
   const char *metric = json_string_value(json_object_get(state, "metric"));
-  if (metric && strcmp(metric, fit->options.metric) == 0)
+  if (metric && strcmp(metric, fit->options.metric) == 0) {
     fit->best = (struct sl__best){.since = json_integer_value(json_object_get(state, "since")),
                                   .reference = exact_value(state, "reference"),
                                   .evaluation = {
@@ -198,6 +198,11 @@ enum sl_status sl__fit_take_noted(struct sl__fit *fit, const char *before) {
 #include "parallel/fit/metrics.def"
 #undef SL__FIT_METRIC
                                   }};
+    /* checkpoints from before 2026-11-27 have no "deciding", and metrics of all outputs alone */
+    fit->best.evaluation.deciding = json_object_get(state, "deciding")
+                                        ? exact_value(state, "deciding")
+                                        : sl__fit_metric(&fit->best.evaluation, metric);
+  }
   json_decref(noted);
   return SL_OK;
 }

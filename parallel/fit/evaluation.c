@@ -21,10 +21,14 @@ static const struct {
 };
 enum { METRICS = sizeof metrics / sizeof *metrics, LOSS = 0, ACCURACY = 1 };
 
-/* METRICS: there is none of that name. */
+/* The last dot of "OUTPUT.METRIC"; NULL: it is a metric of all outputs. */
+static const char *dot_of(const char *name) { return strrchr(name, '.'); }
+
+/* The kind of a metric, also of one output's. METRICS: there is none of that name. */
 static int find_metric(const char *name) {
+  const char *dot = dot_of(name);
   int i = 0;
-  while (i < METRICS && strcmp(metrics[i].name, name) != 0) i++;
+  while (i < METRICS && strcmp(metrics[i].name, dot ? dot + 1 : name) != 0) i++;
   return i;
 }
 
@@ -32,7 +36,7 @@ enum sl_status sl__fit_check_metric_name(const char *name) {
   if (!name || find_metric(name) < METRICS) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
                   "metric %s: unknown; take loss, accuracy, top2, top3, top5, top10, auc, mae, "
-                  "rmse or r2",
+                  "rmse or r2, or one of an output, as OUTPUT.accuracy",
                   name);
 }
 
@@ -40,12 +44,9 @@ static double *field_of(struct sl_fit_evaluation *e, int metric) {
   return (double *)(void *)((char *)e + metrics[metric].field);
 }
 
-static double value_of(const struct sl_fit_evaluation *e, int metric) {
-  return *(const double *)(const void *)((const char *)e + metrics[metric].field);
-}
-
 double sl__fit_metric(const struct sl_fit_evaluation *evaluation, const char *name) {
-  return value_of(evaluation, find_metric(name));
+  struct sl_fit_evaluation copy = *evaluation;
+  return *field_of(&copy, find_metric(name));
 }
 
 static bool takes_labels(const struct sl__fit *fit) {
@@ -55,7 +56,8 @@ static bool takes_labels(const struct sl__fit *fit) {
 /* Needs the outputs of the whole epoch: labels alone have an accuracy without them. */
 static bool needs_outputs(const struct sl__fit *fit) {
   int metric = find_metric(fit->options.metric);
-  return metric > ACCURACY || (metric == ACCURACY && !takes_labels(fit));
+  return dot_of(fit->options.metric) || metric > ACCURACY ||
+         (metric == ACCURACY && !takes_labels(fit));
 }
 
 static enum sl_status check_confusion(const struct sl__fit *fit) {
@@ -76,7 +78,8 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
   if (!validation || !needs_outputs(fit)) return SL_OK;
   const char *name = fit->options.metric;
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(validation));
-  if (sl__metric_applies(fit->trainer, info, name)) return SL_OK;
+  status = sl__loss_fit(&fit->trainer->loss, info);
+  if (status != SL_OK || sl__metric_applies(fit->trainer, info, name)) return status;
   return sl__fail(SL_BAD_ARGUMENT,
                   "metric %s: an evaluation with this loss and these outputs does not have it",
                   name);
@@ -84,14 +87,15 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
 
 /* ---- an evaluation ---- */
 
-/* The metrics of single outputs. */
-static void take_outputs(const struct sl_evaluation *all, struct sl_fit_evaluation *e) {
+/* The metrics of single outputs: those that every run has, and the one that decides. */
+static void take_outputs(const struct sl_evaluation *all, const char *deciding,
+                         struct sl_fit_evaluation *e) {
   static const char *const kept[] = {".loss", ".accuracy", ".auc", ".rmse", ".r2"};
   const int most = sizeof e->outputs / sizeof *e->outputs;
   for (int i = 0; i < all->metric_count && e->output_count < most; i++) {
     const struct sl_metric *metric = &all->metrics[i];
     const char *dot = strrchr(metric->name, '.');
-    bool wanted = false;
+    bool wanted = dot && !strcmp(metric->name, deciding);
     for (size_t k = 0; dot && k < sizeof kept / sizeof *kept; k++) wanted |= !strcmp(dot, kept[k]);
     if (!wanted || isnan(metric->value)) continue;
     snprintf(e->outputs[e->output_count].name, sizeof e->outputs->name, "%s", metric->name);
@@ -108,7 +112,9 @@ static enum sl_status measure(struct sl__fit *fit, struct sl_fit_evaluation *e) 
     if (metric) *field_of(e, i) = metric->value;
   }
   e->loss = all->loss;
-  if (fit->trainer->loss.part_count) take_outputs(all, e);
+  if (dot_of(fit->options.metric))
+    e->deciding = sl_evaluation_metric(all, fit->options.metric)->value;
+  if (fit->trainer->loss.part_count) take_outputs(all, fit->options.metric, e);
   sl_evaluation_free(all);
   return SL_OK;
 }
@@ -122,6 +128,7 @@ static enum sl_status evaluate(struct sl__fit *fit, int64_t epoch) {
     status = measure(fit, &e);
   else
     status = sl_trainer_evaluate(fit->trainer, fit->options.validation, &e.loss, &e.accuracy);
+  if (!dot_of(fit->options.metric)) e.deciding = sl__fit_metric(&e, fit->options.metric);
   if (status == SL_OK) fit->result.last = e;
   return status;
 }
@@ -152,8 +159,8 @@ static bool is_better(int metric, double value, double than, double by) {
 static bool note_best(struct sl__fit *fit, bool is_epoch) {
   struct sl__best *best = &fit->best;
   int metric = find_metric(fit->options.metric);
-  double value = value_of(&fit->result.last, metric);
-  double than = best->evaluation.epoch ? value_of(&best->evaluation, metric) : NAN;
+  double value = fit->result.last.deciding;
+  double than = best->evaluation.epoch ? best->evaluation.deciding : NAN;
   bool is_best = is_better(metric, value, than, 0);
   best->since += is_epoch;
   if (is_epoch && is_better(metric, value, best->reference, fit->options.min_delta)) {
@@ -167,12 +174,12 @@ static bool note_best(struct sl__fit *fit, bool is_epoch) {
 /* Why an evaluation has no number for the metric, and what to do. That is due to the validation
  * set's targets, so later evaluations will have none either. */
 static const char *no_number_text(const struct sl__fit *fit, char *text, size_t size) {
-  const char *metric = fit->options.metric;
+  const char *metric = fit->options.metric, *kind = metrics[find_metric(metric)].name;
   const char *set = sl_dataset_info(sl_loader_dataset(fit->options.validation))->name;
   const char *why = "all its targets or labels are missing; take another validation set";
-  if (!strcmp(metric, "r2"))
+  if (!strcmp(kind, "r2"))
     why = "all its targets are equal; take mae, rmse or loss, or another validation set";
-  if (!strcmp(metric, "auc"))
+  if (!strcmp(kind, "auc"))
     why =
         "all its samples are positive, or all negative; take accuracy or loss, or another "
         "validation set";
@@ -184,8 +191,7 @@ static const char *no_number_text(const struct sl__fit *fit, char *text, size_t 
  * too early. */
 static enum sl_status check_number(struct sl__fit *fit) {
   char text[512];
-  double value = value_of(&fit->result.last, find_metric(fit->options.metric));
-  if (!isnan(value)) return SL_OK;
+  if (!isnan(fit->result.last.deciding)) return SL_OK;
   if (fit->options.best || fit->options.patience)
     return sl__fail(SL_BAD_ARGUMENT, "%s", no_number_text(fit, text, sizeof text));
   if (!fit->warned && !fit->rank) sl__fit_warn(fit, no_number_text(fit, text, sizeof text));
@@ -201,6 +207,8 @@ bool sl__fit_is_patient(const struct sl__fit *fit) {
 
 /* Does result_text have it, or, of the loss, the line before it? */
 static bool is_printed(const struct sl_fit_evaluation *test, const char *metric) {
+  const char *dot = dot_of(metric);
+  if (dot) return !strcmp(dot, ".accuracy") || !strcmp(dot, ".rmse");
   const char *const printed = !isnan(test->rmse)       ? "loss rmse r2"
                               : !isnan(test->auc)      ? "loss accuracy auc"
                               : !isnan(test->accuracy) ? "loss accuracy"
@@ -210,15 +218,15 @@ static bool is_printed(const struct sl_fit_evaluation *test, const char *metric)
 
 /* "  MAE 0.1234" if the line has not got what decides. */
 static const char *deciding_text(const struct sl__fit *fit, bool is_text, char *text, size_t size) {
-  const char *name = fit->options.metric;
-  int metric = find_metric(name);
-  double value = value_of(&fit->result.last, metric);
+  const char *name = fit->options.metric, *dot = dot_of(name);
+  int metric = find_metric(name), output = dot ? (int)(dot - name) : 0;
+  double value = fit->result.last.deciding;
   *text = '\0';
-  if (metric == LOSS || (!is_text && is_printed(&fit->result.last, name))) return text;
-  if (metrics[metric].share)
-    snprintf(text, size, "  %s %.2f %%", metrics[metric].title, 100 * value);
-  else
-    snprintf(text, size, "  %s %.4g", metrics[metric].title, value);
+  if ((metric == LOSS && !dot) || (!is_text && is_printed(&fit->result.last, name))) return text;
+  int used =
+      snprintf(text, size, "  %.*s%s%s ", output, name, dot ? " " : "", metrics[metric].title);
+  snprintf(text + used, size - (size_t)used, metrics[metric].share ? "%.2f %%" : "%.4g",
+           metrics[metric].share ? 100 * value : value);
   return text;
 }
 
@@ -246,7 +254,7 @@ static const char *result_text(const struct sl_fit_evaluation *test, char *text,
 }
 
 static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
-  char text[1024], deciding[64];
+  char text[1024], deciding[160];
   const struct sl_fit_evaluation *test = &fit->result.last;
   long long number = (long long)epoch, all = (long long)fit->epochs;
   bool is_text = sl_dataset_info(sl_loader_dataset(fit->train))->tokens;

@@ -206,8 +206,8 @@ static const char *early_text(const struct sl__fit *fit, char *text, size_t size
   int used = snprintf(text, size, "no better %s in %lld evaluations", o->metric,
                       (long long)fit->best.since);
   if (best->epoch)
-    snprintf(text + used, size - (size_t)used, "; the best was %.4f, of epoch %lld",
-             sl__fit_metric(best, o->metric), (long long)best->epoch);
+    snprintf(text + used, size - (size_t)used, "; the best was %.4f, of epoch %lld", best->deciding,
+             (long long)best->epoch);
   return text;
 }
 
@@ -275,6 +275,7 @@ static enum sl_status end(struct sl__fit *fit, enum sl_status status) {
 }
 
 static const struct sl_fit_evaluation nothing = {
+    .deciding = NAN,
 #define SL__FIT_METRIC(key, title, larger, share) .key = NAN,
 #include "parallel/fit/metrics.def"
 #undef SL__FIT_METRIC

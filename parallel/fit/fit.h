@@ -89,7 +89,7 @@ enum sl_status sl__fit_loop(struct sl__fit *fit);
 /* SL_BAD_ARGUMENT unless name is NULL or a metric's. */
 enum sl_status sl__fit_check_metric_name(const char *name);
 
-/* The value of a metric by its name. */
+/* The value of a metric of all outputs by its name. */
 double sl__fit_metric(const struct sl_fit_evaluation *evaluation, const char *name);
 
 /* Does the trainer measure what decides? */

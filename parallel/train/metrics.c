@@ -187,13 +187,31 @@ static bool applies(const struct row *row, const struct sl__loss *loss,
          (!row->most_outputs || p->width <= row->most_outputs);
 }
 
+static bool has_metric(const struct sl__loss *loss, const struct sl__predictions *p,
+                       const char *name) {
+  bool does = false;
+  for (int i = 0; i < ROWS; i++) does |= !strcmp(rows[i].name, name) && applies(&rows[i], loss, p);
+  return does;
+}
+
+/* "OUTPUT.METRIC" */
+static bool part_has_metric(const struct sl__loss_part *part, const struct sl_dataset_info *info,
+                            const char *name) {
+  size_t length = strlen(part->field.name);
+  const struct sl__predictions p = {.info = info, .width = sl__part_width(part)};
+  if (strncmp(name, part->field.name, length) != 0 || name[length] != '.') return false;
+  name += length + 1;
+  return !strcmp(name, "loss") || has_metric(&part->loss, &p, name);
+}
+
 bool sl__metric_applies(const struct sl_trainer *t, const struct sl_dataset_info *info,
                         const char *name) {
   const struct sl__predictions p = {.info = info,
                                     .width = sl__outputs_of_row(info, sl_model_output(t->model))};
   bool does = false;
-  for (int i = 0; i < ROWS && !t->loss.part_count; i++)
-    does |= !strcmp(rows[i].name, name) && applies(&rows[i], &t->loss, &p);
+  if (!t->loss.part_count) return has_metric(&t->loss, &p, name);
+  for (int i = 0; i < t->loss.part_count; i++)
+    does |= part_has_metric(&t->loss.parts[i], info, name);
   return does;
 }
 

@@ -42,6 +42,8 @@ void sl__predictions_end(struct sl__predictions *p);
 enum sl_status sl__predictions_append(struct sl__predictions *p, const struct sl__plan *plan,
                                       const struct sl_batch *batch);
 
+/* Values of a part's output that belong to a label, or of a sample. */
+int64_t sl__part_width(const struct sl__loss_part *part);
 /* The rows of a part of a loss; a row is a label or a sample's targets. */
 enum sl_status sl__predictions_select(const struct sl__predictions *all,
                                       const struct sl__loss_part *part, struct sl__predictions *p);

@@ -139,10 +139,14 @@ enum sl_status sl__predictions_append(struct sl__predictions *p, const struct sl
 
 /* ---- a part of a loss ---- */
 
+int64_t sl__part_width(const struct sl__loss_part *part) {
+  return sl_shape_count(&part->field.shape) / (sl__loss_takes_labels(&part->loss) ? part->rows : 1);
+}
+
 enum sl_status sl__predictions_select(const struct sl__predictions *all,
                                       const struct sl__loss_part *part, struct sl__predictions *p) {
   bool labels = sl__loss_takes_labels(&part->loss);
-  int64_t each = labels ? part->rows : 1, width = sl_shape_count(&part->field.shape) / each;
+  int64_t each = labels ? part->rows : 1, width = sl__part_width(part);
   *p = (struct sl__predictions){.info = all->info,
                                 .has_labels = labels,
                                 .width = width,

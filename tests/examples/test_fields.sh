@@ -84,6 +84,32 @@ verdict $? "a resumed training gives the same weights: $(tail -n 1 "$work/err")"
 grep -q '"inputs": \[{"name": "state", "shape": \[4\]}, {"name": "control", "shape": \[2, 3\]}\]' \
   "$work/one.json" && grep -q '"outputs": \["kind", "place", "mask"\]' "$work/one.json"
 verdict $? "the model's file has the names"
+# one output's metric decides: deciding METRIC SIGN, where SIGN is 1 if larger is better
+deciding() {
+  metric=$1 sign=$2 name=by-$1
+  rm -rf "$work/halves"
+  for part in whole first second; do
+    file=$work/$name-$([ $part = whole ] && echo whole || echo halves)
+    timeout 100 "$mlp" --data "$work/set" --inputs state,control --target "$targets" \
+      --loss "$loss" --hidden 16 --epochs 12 --batch 50 --lr 0.4 --momentum 0.6 --seed 5 \
+      --replicas 1 --metric "$metric" --patience 4 --best "$file.json" \
+      $([ $part = first ] && echo --steps 16) \
+      $([ $part = whole ] || echo --checkpoint "$work/halves" --resume) \
+      --log "$work/$name-$part.jsonl" >"$work/$name-$part.out" 2>"$work/err" || return 1
+  done
+  sed -n "s/.*\"test_$metric\": *\([0-9.e-]*\)[,}].*/\1/p" "$work/$name-whole.jsonl" >"$work/a"
+  best=$(awk -v s="$sign" 'NR == 1 || s * $1 > s * most {most = $1; at = NR} END {print at}' "$work/a")
+  grep -q "^Best weights.* ${metric%.*} .*, of epoch $best\$" "$work/$name-whole.out" &&
+    [ "$(wc -l <"$work/a")" -le $((best + 4)) ] &&
+    grep '^Best weights' "$work/$name-second.out" | sed 's/-halves//' >"$work/b" &&
+    grep '^Best weights' "$work/$name-whole.out" | sed 's/-whole//' | cmp -s - "$work/b" &&
+    cmp -s "$work/$name-whole.safetensors" "$work/$name-halves.safetensors"
+}
+for metric in kind.accuracy:1 kind.top2:1 place.rmse:-1 place.mae:-1 mask.auc:1 mask.loss:-1; do
+  deciding "${metric%:*}" "${metric#*:}"
+  verdict $? "$metric decides, also after a resume: $(grep '^Best' "$work/$name-whole.out" |
+    sed "s|$work/||")"
+done
 train usual --target kind,place --replicas 1
 verdict $? "without --loss each target has the usual one: $(tail -n 1 "$work/err")"
 train plain --target kind
@@ -111,6 +137,11 @@ refused 1 "leave --inputs out" "$predict" --inputs state "$work/slices.json" "$w
 
 set -- "$mlp" --quiet --data "$work/set" --hidden 8 --epochs 1 --inputs state,control
 refused 2 "has 2 targets; give each a loss, such as kind=mse" "$@" --target kind,place --loss mse
+refused 2 "does not have it" "$@" --target kind,place --metric kind.rmse
+refused 2 "does not have it" "$@" --target kind,place --metric mae
+refused 2 "does not have it" "$@" --target kind,place --metric edge.accuracy
+refused 2 "does not have it" "$@" --target kind --metric kind.accuracy
+refused 2 "metric kind.size: unknown" "$@" --target kind,place --metric kind.size
 refused 2 "has parts, but" "$@" --target kind --loss kind=cross-entropy
 refused 2 "two parts for output 'kind'" "$@" --target kind,place --loss kind=mse,kind=mae
 refused 2 "is no OUTPUT.*=LOSS" "$@" --target kind,place --loss kind=cross-entropy,mse

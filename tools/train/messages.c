@@ -118,14 +118,6 @@ static void print_memory(struct session *session) {
                  (double)use.swap_in / 1e6);
 }
 
-static double value_of(const struct sl_fit_evaluation *e, const char *metric) {
-#define SL__FIT_METRIC(key, ...)                                                                   \
-  if (!strcmp(metric, #key)) return e->key;
-#include "parallel/fit/metrics.def"
-#undef SL__FIT_METRIC
-  return NAN;
-}
-
 static const char *deciding(const struct cli *cli) { return cli->metric ? cli->metric : "loss"; }
 
 /* The value that decided about --best and --patience, unless the line above has it. */
@@ -135,9 +127,8 @@ static void print_deciding(struct session *session, const char *printed) {
   char name[80], title[96], value[48];
   if (strstr(printed, metric) || !(cli->metric || cli->best || cli->patience)) return;
   snprintf(title, sizeof title, "Test %s", metric_name(metric, name, sizeof name));
-  messages_print(
-      session, "%-14s %s", title,
-      metric_value(metric, value_of(&session->result.last, metric), value, sizeof value));
+  messages_print(session, "%-14s %s", title,
+                 metric_value(metric, session->result.last.deciding, value, sizeof value));
 }
 
 /* Returns the metrics that the line has. */
@@ -166,7 +157,7 @@ static void print_best(struct session *session) {
   if (session->cli.best && best->epoch)
     messages_print(session, "Best weights   %s: test %s %s, of epoch %lld", session->cli.best,
                    metric_name(metric, name, sizeof name),
-                   metric_value(metric, value_of(best, metric), value, sizeof value),
+                   metric_value(metric, best->deciding, value, sizeof value),
                    (long long)best->epoch);
 }
 
