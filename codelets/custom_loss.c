@@ -104,9 +104,9 @@ enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__laun
   sl__place_here(&launch.place, has_cuda(&a, t));
   if (launch.place.where == STARPU_CPU && !starpu_cpu_worker_get_count())
     return sl__fail(SL_NO_DEVICE,
-                    "loss %s needs a CPU worker: it has no CUDA function for this, or none for "
-                    "bf16; let STARPU_NCPU be 1 or more",
-                    own->name);
+                    "loss %s needs a CPU worker: it has no CUDA function, or activations are bf16, "
+                    "or a slice has more than %lld rows; let STARPU_NCPU be 1 or more",
+                    own->name, (long long)most_gpu_rows);
   launch.renew = renew;
   return sl__submit(context, t->dlogits ? &sl__op_custom_loss_gradient : &sl__op_custom_loss,
                     &launch, t->dlogits ? 4 : 3,

@@ -13,8 +13,7 @@
 struct sl__custom_loss_args {
   struct sl_own_loss own;
   int64_t rows, size;
-  int64_t steps, columns,
-      from; /* row n: line n / steps of the targets, position from + n % steps */
+  int64_t steps, columns, from; /* row n's targets: line n / steps, position from + n % steps */
   float scale;
   int32_t part; /* of the loss */
 };

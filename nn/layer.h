@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/runtime/tensor.h"
 
-enum { SL__MOST_INPUTS = 4096 };      /* so that lists of them fit any thread's stack */
+enum { SL__MOST_INPUTS = 4096 };      /* lists of them on stacks take less than 1 MB */
 #define SL__MAX_PARAMS SL__MOST_PARTS /* 8: an LSTM's in both directions */
 #define SL__INPUT (-1)                /* number of the model's input among its layers */
 

@@ -235,7 +235,8 @@ enum sl_status sl_loss_check(struct sl_loss *loss) {
     return sl__fail(SL_BAD_ARGUMENT, "label_smoothing is for %s, not for %s", losses[0].name,
                     row->name);
   if (loss->kind == SL_LOSS_OWN && (!loss->own.row || !loss->own.name))
-    return sl__fail(SL_BAD_ARGUMENT, "a loss of the program's own needs a name and a function");
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "a loss of the program's own needs a name and a function `row`");
   enum sl_status status = loss->class_weights ? check_weights(loss) : SL_OK;
   return status == SL_OK ? check_parameter(row, loss) : status;
 }

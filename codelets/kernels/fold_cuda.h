@@ -7,8 +7,7 @@
 
 namespace sl {
 
-/* ---- lists of any length ----------------------------------------------------------------------
- */
+/* ---- lists of any length ------------------------------------------------------------------ */
 
 constexpr int SHORT_LIST = 16; /* a launch's arguments have room for one, but not for any list */
 
@@ -65,8 +64,7 @@ struct operands {
   }
 };
 
-/* ---- folds ------------------------------------------------------------------------------------
- */
+/* ---- folds -------------------------------------------------------------------------------- */
 
 /* end: a functor with a __device__ operator()(float folded) -> float. old: added to the result; or
  * NULL. */

@@ -33,7 +33,8 @@ struct sl_fit_evaluation {
   double auc;
   double mae, rmse, r2; /**< of targets, in their unit */
   double deciding;      /**< the metric that sl_fit_options.metric names */
-  int output_count;     /**< of a loss of parts: loss, accuracy, auc, rmse and r2 of its outputs */
+  int output_count; /**< of a loss of parts: loss, accuracy, auc, rmse and r2 of its outputs, and
+                       what decides */
   struct sl_fit_output outputs[3 * SL_MAX_FIELDS + 1];
 };
 
@@ -89,7 +90,8 @@ struct sl_fit_options {
   struct sl_loader *validation;
   /** The measure that decides what is best: "loss" (NULL), "accuracy", "top2", "top3", "top5",
    * "top10", "auc", "mae", "rmse", "r2", as sl_trainer_measure has them; of one of several outputs
-   * "mask.accuracy" and so on. Smaller is better of loss, mae and rmse, larger of the others. */
+   * OUTPUT.loss, OUTPUT.accuracy and so on. Smaller is better of loss, mae and rmse, larger of the
+   * others. */
   const char *metric;
   /** After the run, the validation set's confusion matrix goes into the log, a line of its own
    * (doc/log.md). Of class labels, up to 1,024 classes; needs `validation` and `log`. */

@@ -737,13 +737,15 @@ struct sl_loss_rows {
 /** A loss of the program's own: the mean of its values over all rows that count. `row` runs on
  * StarPU's CPU workers, several at once, and gets floats also if activations are bf16. It reads and
  * writes its row alone and depends on nothing else, if two runs are to give the same bits.
- * `rows_cuda` does the same for all rows of a slice on a GPU: it puts its work on the stream (a
- * cudaStream_t) and returns; if it is NULL, or activations are bf16, the loss runs on a CPU,
- * wherever the last layer is placed. An error that they return becomes that of the step. */
+ * `rows_cuda` does the same for many rows on a GPU, in one call for a slice or in several: it puts
+ * its work on the stream (a cudaStream_t) and returns. It is called in every step: its work becomes
+ * no part of a CUDA graph. The loss runs on a CPU, wherever the last layer is placed, if rows_cuda
+ * is NULL, if activations are bf16, and for more than 2^22 rows, or entries of a row, in a slice.
+ * An error that they return becomes that of the step. */
 struct sl_own_loss {
   const char *name;  /**< for messages; must outlive the trainer */
   bool takes_labels; /**< class labels; false: targets of the output's shape */
-  enum sl_status (*row)(struct sl_loss_row *row);
+  enum sl_status (*row)(struct sl_loss_row *row); /**< needed, also with rows_cuda */
   void *user;
   enum sl_status (*rows_cuda)(struct sl_loss_rows *rows, void *stream);
 };

@@ -81,8 +81,11 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
   status = sl__loss_fit(&fit->trainer->loss, info);
   if (status != SL_OK || sl__metric_applies(fit->trainer, info, name)) return status;
   return sl__fail(SL_BAD_ARGUMENT,
-                  "metric %s: an evaluation with this loss and these outputs does not have it",
-                  name);
+                  "metric %s: an evaluation with this loss and these outputs does not have it%s",
+                  name,
+                  !fit->trainer->loss.part_count == !dot_of(name) ? ""
+                  : dot_of(name) ? "; there is one output: leave its name out"
+                                 : "; there are several outputs: name one, as OUTPUT.loss");
 }
 
 /* ---- an evaluation ---- */
@@ -176,21 +179,23 @@ static bool note_best(struct sl__fit *fit, bool is_epoch) {
 static const char *no_number_text(const struct sl__fit *fit, char *text, size_t size) {
   const char *metric = fit->options.metric, *kind = metrics[find_metric(metric)].name;
   const char *set = sl_dataset_info(sl_loader_dataset(fit->options.validation))->name;
-  const char *why = "all its targets or labels are missing; take another validation set";
-  if (!strcmp(kind, "r2"))
-    why = "all its targets are equal; take mae, rmse or loss, or another validation set";
+  const char *why = "all its targets or labels are missing", *other = NULL;
+  int output = dot_of(metric) ? (int)(dot_of(metric) - metric) + 1 : 0; /* with the dot */
+  if (!strcmp(kind, "r2")) why = "all its targets are equal", other = "rmse";
   if (!strcmp(kind, "auc"))
-    why =
-        "all its samples are positive, or all negative; take accuracy or loss, or another "
-        "validation set";
-  snprintf(text, size, "metric %s: is no number on %s: %s", metric, set, why);
+    why = "all its samples are positive, or all negative", other = "accuracy";
+  int used = snprintf(text, size, "metric %s: is no number on %s: %s; take ", metric, set, why);
+  if (other)
+    used += snprintf(text + used, size - (size_t)used, "%.*s%s or %.*sloss, or ", output, metric,
+                     other, output, metric);
+  snprintf(text + used, size - (size_t)used, "another validation set");
   return text;
 }
 
 /* Nothing can be the best by such a metric: a run that asked for it would end without a file, or
  * too early. */
 static enum sl_status check_number(struct sl__fit *fit) {
-  char text[512];
+  char text[1024];
   if (!isnan(fit->result.last.deciding)) return SL_OK;
   if (fit->options.best || fit->options.patience)
     return sl__fail(SL_BAD_ARGUMENT, "%s", no_number_text(fit, text, sizeof text));

@@ -50,9 +50,10 @@ struct sl__plan {
   bool *defers_activation; /* the layer behind applies the gradient of this one's activation */
   int *border;             /* number of each layer whose output another rank reads; else -1 */
   int borders;
-  struct sl__tensor **x, **dx; /* of the pass that is being submitted: room for the inputs of any */
-  bool *add_dx;                /* layer */
-  int part_count;              /* of the loss, if sl__plan_take_loss found some */
+  /* Of the pass that is being submitted; with room for the layer with the most inputs. */
+  struct sl__tensor **x, **dx;
+  bool *add_dx;
+  int part_count; /* of the loss, if sl__plan_take_loss found some */
   int tag; /* of the first message; the caller sets it if it makes several plans over ranks */
 };
 

@@ -45,6 +45,7 @@ save("state", (4,), "f", sum(state, []))
 save("control", (2, 3), "f", sum(control, []))
 save("kind", (), "i", [(s[0] + c[0] > 0) + (s[0] + c[0] > 1) for s, c in zip(state, control)])
 save("place", (2,), "f", sum([[30 * s[1], 7 + c[1]] for s, c in zip(state, control)], []))
+save("ones", (), "f", [1.0] * 400)
 save("mask", (2, 2), "f", sum([[s[2] > 0, c[2] > 0, s[3] > 0, c[3] > 0]
                                for s, c in zip(state, control)], []))
 END
@@ -138,9 +139,11 @@ refused 1 "leave --inputs out" "$predict" --inputs state "$work/slices.json" "$w
 set -- "$mlp" --quiet --data "$work/set" --hidden 8 --epochs 1 --inputs state,control
 refused 2 "has 2 targets; give each a loss, such as kind=mse" "$@" --target kind,place --loss mse
 refused 2 "does not have it" "$@" --target kind,place --metric kind.rmse
-refused 2 "does not have it" "$@" --target kind,place --metric mae
+refused 2 "several outputs: name one" "$@" --target kind,place --metric mae
 refused 2 "does not have it" "$@" --target kind,place --metric edge.accuracy
-refused 2 "does not have it" "$@" --target kind --metric kind.accuracy
+refused 2 "one output: leave its name out" "$@" --target kind --metric kind.accuracy
+refused 2 "take ones.accuracy or ones.loss, or another" "$@" --target kind,ones \
+  --loss ones=bce --metric ones.auc --best "$work/none.json"
 refused 2 "metric kind.size: unknown" "$@" --target kind,place --metric kind.size
 refused 2 "has parts, but" "$@" --target kind --loss kind=cross-entropy
 refused 2 "two parts for output 'kind'" "$@" --target kind,place --loss kind=mse,kind=mae

@@ -1169,8 +1169,7 @@ static enum sl_status strided_copy(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {2, 3, 7, 5, SPREAD})                                                          \
   CASE(__VA_ARGS__, {4, 20, 24, 24, SPREAD})
 
-/* ---- concatenation: N, inner, three sizes along the axis, further inputs
- * ------------------------------------------ */
+/* ---- concatenation: N, inner, three sizes along the axis, further inputs ------------------- */
 
 static enum sl_status concatenate(struct trial *t, const int64_t *d) {
   struct sl__tensor *x[MANY];
@@ -1319,8 +1318,8 @@ static enum sl_status cosine_loss_gradient(struct trial *t, const int64_t *d) {
   return regression(t, d, true);
 }
 
-/* ---- losses of a program's own: lines, steps of targets, first, steps of outputs, width, labels
- * (1) or targets (0) --------------------------------------------------------------------------- */
+/* ---- losses of a program's own: lines, steps of targets, first, steps of outputs, width, 1: of
+ * labels --------------------------------------------------------------------------------------- */
 
 static enum sl_status own_row(struct sl_loss_row *row) {
   if (row->target)

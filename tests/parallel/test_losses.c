@@ -455,7 +455,7 @@ static void data_must_fit_the_loss(void **state) {
   bad.kind = SL_LOSS_MAE;
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "class weights are for cross-entropy");
   bad = (struct sl_loss){.kind = SL_LOSS_OWN};
-  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "needs a name and a function");
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "needs a name and a function `row`");
   bad.own = (struct sl_own_loss){.name = "mine", .row = refusing_row};
   refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "has class labels, but the loss own");
 }

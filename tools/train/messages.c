@@ -85,6 +85,7 @@ void messages_plan(struct session *session, const struct sl_fit_begin *begin) {
 /* Uncompressed, each gradient goes to its owner, and the weights come back: the least that a rank
  * sends. Ranks that share one model also send its activations. */
 static void print_sent(struct session *session) {
+  if (session->result.step == session->begun_at) return; /* nothing was left to train */
   int ranks = sl_rank_count(session->context), workers = ranks - session->cli.servers;
   double share = session->cli.servers ? (double)workers / ranks : (ranks - 1.0) / ranks;
   double whole = 8e-6 * share * (double)sl_model_parameters(session->model);
