@@ -142,13 +142,13 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_context *co
 static enum sl_status train(const struct bench *bench, const struct network *network, int *steps) {
   const struct sl_context_options one = {.seed = 1, .devices = "cpu:0"};
   /* a captured step's tasks are subgraphs, whose time is that of several kernels */
-  const struct sl_trainer_options options = {.carry_state = network->seq > 0 && !network->heads,
-                                             .eager = true};
+  struct sl_trainer_options options = {.eager = true};
   struct sl_context *context = NULL;
   struct sl_dataset *data = NULL;
   struct sl_loader *loader = NULL;
   struct sl_model *model = NULL;
   struct sl_trainer *trainer = NULL;
+  network_trainer(network, &options);
   enum sl_status status = network_data(network, &data, &loader);
   if (status == SL_OK) status = sl_open(&one, &context);
   if (status == SL_OK) status = sl_model_new(context, &sl_dataset_info(data)->sample, &model);

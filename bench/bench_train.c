@@ -304,8 +304,7 @@ static int bench_one(struct bench *bench) {
                                                      .distributed = distributed,
                                                      .exchange = bench->exchange};
   struct sl_trainer_options trainer_options = bench->trainer;
-  trainer_options.carry_state = network->seq > 0 && !network->heads;
-  if (network->columns) trainer_options.loss.kind = SL_LOSS_MSE;
+  network_trainer(network, &trainer_options);
   struct measured measured = {.step_s = malloc(MOST_STEPS * sizeof(double))};
   struct sl_context *context = NULL;
   struct sl_dataset *data = NULL;

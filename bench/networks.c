@@ -143,6 +143,11 @@ void network_shrink(struct network *network) {
   if (network->heads) network->heads = 4;
 }
 
+void network_trainer(const struct network *network, struct sl_trainer_options *options) {
+  options->carry_state = network->seq > 0 && !network->heads;
+  if (network->columns) options->loss.kind = SL_LOSS_MSE;
+}
+
 double network_gflop(const struct network *network) {
   double h = (double)network->hidden, e = (double)network->embed;
   if (network->build == build_mlp)

@@ -32,6 +32,9 @@ const struct network *network_find(const char *name);
 /* A small one of the same layers. */
 void network_shrink(struct network *network);
 
+/* What differs from the trainer's defaults: the state that is carried, the loss. */
+void network_trainer(const struct network *network, struct sl_trainer_options *options);
+
 /* The unit of a rate (samples or words), and the number of them in a step. */
 const char *network_unit(const struct network *network);
 double network_units(const struct network *network);

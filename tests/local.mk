@@ -136,8 +136,9 @@ gpu_tests = \
 	tests/codelets/test_reduce
 gpu_check_needs += $(gpu_tests:=$(EXEEXT))
 endif
+check_PROGRAMS += bench/bench_limits bench/bench_train
 if SL_CUDA_STANDIN
-check_PROGRAMS += $(gpu_programs) $(race_programs) $(hour_programs)
+check_PROGRAMS += $(gpu_programs) $(race_programs) bench/bench_latency bench/gpu_peak
 endif
 gpu-check: $(gpu_check_needs)
 	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/gpu/gpu-check.sh examples tests || \
