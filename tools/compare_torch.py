@@ -819,7 +819,7 @@ Loss = type("Loss", (ctypes.Structure,), {"_fields_": [
     ("label_smoothing", ctypes.c_float),
     ("class_weights", ctypes.c_void_p),
     ("class_count", ctypes.c_int),
-    ("own", ctypes.c_void_p * 4),
+    ("own", ctypes.c_void_p * 5),
     ("parts", ctypes.c_void_p),
     ("part_count", ctypes.c_int),
 ]})
