@@ -77,22 +77,21 @@ bool sl_model_input_field(const struct sl_model *model, int i, struct sl_row_fie
 enum sl_status sl_outputs(struct sl_model *model, const char *layers) {
   SL__NEEDS(model, layers);
   const struct sl_concatenate_options options = {.layer = {.inputs = layers}, .flat = true};
-  int count = 1;
-  for (const char *c = layers; *c; c++) count += *c == ',';
-  if (count > SL_MAX_FIELDS)
-    return sl__fail(SL_BAD_ARGUMENT, "a model has 1 to %d outputs, not %d", SL_MAX_FIELDS, count);
   enum sl_status status = sl__layer_append(model, "outputs", &sl__concatenate_kind, &options);
   if (status != SL_OK) return status;
   const struct sl__layer *last = &model->layers[model->count - 1];
-  for (int i = 0; i < last->input_count; i++)
-    if (sl__is_repeated(last, i)) {
+  if (last->input_count > SL_MAX_FIELDS)
+    status = sl__fail(SL_BAD_ARGUMENT, "a model has 1 to %d outputs, not %d", SL_MAX_FIELDS,
+                      last->input_count);
+  for (int i = 0; i < last->input_count && status == SL_OK; i++)
+    if (sl__is_repeated(last, i))
       status = sl__fail(SL_BAD_ARGUMENT, "output '%s' is there twice; outputs need different names",
                         model->layers[last->input[i]].name);
-      sl__layer_drop(model);
-      return status;
-    }
-  model->output_count = last->input_count;
-  return SL_OK;
+  if (status == SL_OK)
+    model->output_count = last->input_count;
+  else
+    sl__layer_drop(model);
+  return status;
 }
 
 bool sl_model_output_field(const struct sl_model *model, int i, struct sl_row_field *field) {

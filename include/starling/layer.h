@@ -82,10 +82,11 @@ struct sl_layer_task {
   const void *options;
   int64_t rows;
   int input_count;
-  const struct sl_shape
-      *in; /**< [input_count]; `in` and `x` are lists in main memory, which last */
+  /** [input_count] each. The lists are in main memory and last as long as the call: a kernel on a
+   * GPU cannot read them. */
+  const struct sl_shape *in;
+  const float *const *x;
   struct sl_shape out, saved_shape;
-  const float *const *x; /**< as long as the call: a kernel on a GPU cannot read them */
   const float *param[SL_LAYER_PARAMETERS];
   float *y;        /**< written by forward, read by the others */
   float *saved;    /**< the same; NULL if the layer saves nothing */

@@ -1292,15 +1292,20 @@ static enum sl_status linear_xent_gradient(struct trial *t, const int64_t *d) {
 /* ---- losses of targets: lines, steps of targets, first, steps of outputs, width, kind ---------
  */
 
-static enum sl_status regression(struct trial *t, const int64_t *d, bool gradient) {
-  struct sl__tensor *outputs = given_in(t, t->type, SL_SHAPE(d[0], d[3], d[4]), -3, 3);
-  struct sl__tensor *targets = given_in(t, SL_F32, SL_SHAPE(d[0], d[1], d[4]), 0, 1);
+static struct sl__loss_task loss_task(struct trial *t, const int64_t *d, bool gradient,
+                                      struct sl__tensor *outputs, struct sl__tensor *targets) {
   struct sl__tensor *stats =
       written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(16 * d[0] * d[3] * d[4])));
   struct sl__tensor *slope =
       gradient ? written(t, t->type, SL_SHAPE(d[0], d[3], d[4]), roundings(1)) : NULL;
+  return (struct sl__loss_task){outputs, targets, stats, slope, 0.125f, d[2], 0};
+}
+
+static enum sl_status regression(struct trial *t, const int64_t *d, bool gradient) {
+  struct sl__tensor *outputs = given_in(t, t->type, SL_SHAPE(d[0], d[3], d[4]), -3, 3);
+  struct sl__tensor *targets = given_in(t, SL_F32, SL_SHAPE(d[0], d[1], d[4]), 0, 1);
+  const struct sl__loss_task task = loss_task(t, d, gradient, outputs, targets);
   if (t->status != SL_OK) return t->status;
-  const struct sl__loss_task task = {outputs, targets, stats, slope, 0.125f, d[2], 0};
   if (d[5] == SL_LOSS_COSINE) return sl__cosine_loss(t->context, L, &task);
   return sl__elementwise_loss(t->context, L, &task, (enum sl_loss_kind)d[5], 0.75f);
 }
@@ -1343,13 +1348,9 @@ static enum sl_status own_loss(struct trial *t, const int64_t *d, bool gradient)
   struct sl__tensor *targets =
       d[5] ? given_integers(t, SL_SHAPE(d[0], d[1]), -2, d[4] + (d[4] > 3 ? 1 : 6))
            : given_in(t, SL_F32, SL_SHAPE(d[0], d[1], d[4]), 0, 1);
-  struct sl__tensor *stats =
-      written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(16 * d[0] * d[3] * d[4])));
-  struct sl__tensor *slope =
-      gradient ? written(t, t->type, SL_SHAPE(d[0], d[3], d[4]), roundings(1)) : NULL;
+  const struct sl__loss_task task = loss_task(t, d, gradient, outputs, targets);
   if (t->status != SL_OK) return t->status;
   gpu_custom_loss(&own);
-  const struct sl__loss_task task = {outputs, targets, stats, slope, 0.125f, d[2], 0};
   return sl__custom_loss(t->context, L, &task, &own);
 }
 

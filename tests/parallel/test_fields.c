@@ -488,6 +488,10 @@ static void models_and_sets_must_fit(void **state) {
   sl_model_free(model);
   OK(sl_model_new(context, &SL_SHAPE(F_IN), &model));
   OK(sl_dense(model, "kind", &(struct sl_dense_options){.features = F_KINDS}));
+  FAILS(
+      sl_outputs(model,
+                 "kind,kind,kind,kind,kind,kind,kind,kind,kind,kind,kind,kind,kind,kind,kind,kind"),
+      SL_BAD_ARGUMENT, "1 to 15 outputs, not 16");
   OK(sl_outputs(model, "kind"));
   FAILS(sl_dense(model, "more", &(struct sl_dense_options){.features = 1}), SL_BAD_ARGUMENT,
         "append before sl_outputs");
