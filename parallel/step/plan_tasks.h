@@ -1,4 +1,4 @@
-/* The inside of a plan's submission: plan_submit.c, plan_borders.c and plan_loss.c. */
+/* The inside of a plan's submission: plan_*.c. */
 #ifndef SL_PARALLEL_STEP_PLAN_TASKS_H
 #define SL_PARALLEL_STEP_PLAN_TASKS_H
 
@@ -8,6 +8,30 @@
  * stage, replica, microbatch or chunk. */
 struct sl__slice_mark sl__slice_mark_of(const struct sl__plan *plan, const struct sl__slice *slice,
                                         int c, int layer);
+
+/* The layer whose output layer i writes: its own, or that of a relu behind it. */
+int sl__plan_output(const struct sl__plan *plan, int i);
+/* Does the layer before apply layer i? */
+bool sl__plan_is_applied(const struct sl__plan *plan, int i);
+
+/* The output at `at` (chunk and layer) as a forward or a backward pass sees it, and what the
+ * forward pass saved. */
+struct sl__tensor *sl__plan_value(const struct sl__slice *slice, int at, bool backward);
+struct sl__tensor *sl__plan_saved(const struct sl__slice *slice, int at, bool backward);
+/* Does a backward pass of layer i read what its forward pass saved? */
+bool sl__plan_keeps_saved(const struct sl__plan *plan, int i);
+
+/* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. backward: with
+ * what is computed again in place of the forward pass's. Valid until the next call. */
+struct sl__pass sl__plan_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
+                              int i, bool backward);
+
+/* Is layer i the last one, and its task that of the loss, too? */
+bool sl__plan_joins_loss(const struct sl__plan *plan, const struct sl__step *step, int i);
+
+/* Submit: the backward pass of a chunk of a slice (plan_backward.c). */
+enum sl_status sl__plan_submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,
+                                        int c);
 
 /* Submit: layer i's output of slice s, chunk c goes to the ranks of the layers that read it. */
 enum sl_status sl__plan_carry_outputs(const struct sl__plan *plan, int s, int c, int i);
