@@ -23,6 +23,11 @@ void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, cons
                              const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes);
 
+/* The same of a matrix [length, columns] in place of W^T, and of all blocks. y's rows lie behind
+ * each other. add: the sums begin with y's old values. */
+void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const float *x,
+                           const float *matrix, bool add, float *y, int most_lanes);
+
 /* Transposes W once for many products, into sl__skinny_gemm_transposed_size floats. */
 static inline int64_t sl__skinny_gemm_transposed_size(int64_t columns, int64_t length) {
   return (columns + 15) / 16 * 16 * length;

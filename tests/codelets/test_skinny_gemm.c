@@ -57,6 +57,28 @@ static void check_turned(const struct product *p, const float *want, int lanes) 
   free(turned), free(y);
 }
 
+/* Each row by itself, and a matrix in the other layout, onto old values, have the same bits. */
+static void check_alike(const struct product *p, const float *want, int lanes) {
+  int64_t pitch = p->columns + GUARD, blocks = sl__skinny_gemm_blocks(p->columns);
+  size_t bytes = (size_t)p->columns * sizeof *want;
+  float *y = unset(p->rows * p->columns + GUARD), *matrix = unset(p->length * p->columns);
+  for (int64_t n = 0; n < p->rows; n++) {
+    sl__skinny_gemm_product(1, p->columns, p->length, p->x + n * p->length, p->weight, false,
+                            p->bias, y, p->columns, 0, blocks, lanes);
+    assert_memory_equal(y, want + n * pitch, bytes);
+  }
+  for (int64_t c = 0; c < p->columns; c++) {
+    for (int64_t k = 0; k < p->length; k++)
+      matrix[k * p->columns + c] = p->weight[c * p->length + k];
+    for (int64_t n = 0; p->bias && n < p->rows; n++) y[n * p->columns + c] = p->bias[c];
+  }
+  sl__skinny_gemm_plain(p->rows, p->columns, p->length, p->x, matrix, p->bias, y, lanes);
+  for (int64_t n = 0; n < p->rows; n++)
+    assert_memory_equal(y + n * p->columns, want + n * pitch, bytes);
+  for (int i = 0; i < GUARD; i++) assert_true(isnan(y[p->rows * p->columns + i]));
+  free(y), free(matrix);
+}
+
 static void check_product(const struct product *p, int lanes) {
   int64_t pitch = p->columns + GUARD, blocks = sl__skinny_gemm_blocks(p->columns);
   float *y = unset(p->rows * pitch);
@@ -64,6 +86,7 @@ static void check_product(const struct product *p, int lanes) {
                           0, blocks, lanes);
   compare(p, y, pitch);
   check_turned(p, y, lanes);
+  check_alike(p, y, lanes);
   free(y);
   if (p->rows > 1) return;
   y = unset(pitch);
@@ -109,7 +132,7 @@ static void check(int64_t rows, int64_t length, int64_t columns, bool has_bias) 
 }
 
 static void products_are_the_sums(void **state) {
-  static const int64_t lengths[] = {1, 3, 4, 7, 16, 17, 31, 112, 113, 230},
+  static const int64_t lengths[] = {1, 3, 4, 7, 16, 17, 31, 112, 113, 257, 530},
                        columns[] = {1, 4, 10, 16, 63, 64, 65, 77, 130};
   (void)state;
   for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
