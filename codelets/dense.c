@@ -30,8 +30,12 @@ static bool few_rows_pay(const struct sl__dense_args *a) {
 
 /* One row may be divided anywhere, preferably between vectors; more rows are divided between blocks
  * of columns. */
+static bool is_one_row(const struct sl__dense_args *a) {
+  return a->rows == 1 && !a->batch_invariant;
+}
+
 static struct sl__cut cut_of(const struct sl__dense_args *a) {
-  if (a->rows > 1) return (struct sl__cut){.units = sl__skinny_gemm_blocks(a->out)};
+  if (!is_one_row(a)) return (struct sl__cut){.units = sl__skinny_gemm_blocks(a->out)};
   int32_t run = 16;
   while (a->out % run) run /= 2;
   return (struct sl__cut){.units = a->out / run, .flat = true};
@@ -55,9 +59,9 @@ static void few_forward(const struct sl__dense_args *a, struct sl__work_range ra
                         const float *weight, bool is_prepacked, const float *bias, float *saved,
                         float *y) {
   int64_t out = a->out, in = a->in,
-          each = a->rows > 1 ? SL__SKINNY_GEMM_COLUMNS : out / cut_of(a).units;
+          each = is_one_row(a) ? out / cut_of(a).units : SL__SKINNY_GEMM_COLUMNS;
   int64_t first = range.first * each, end = range.end * each < out ? range.end * each : out;
-  if (a->rows == 1)
+  if (is_one_row(a))
     sl__skinny_gemm_dots(in, x, weight, bias, saved, first, end, 0);
   else
     sl__skinny_gemm_product(a->rows, out, in, x, weight, is_prepacked, bias, saved, out,
@@ -85,6 +89,10 @@ static void forward(const struct sl__dense_args *a, struct sl__work_range range,
 
 static void backward_data(const struct sl__dense_args *a, const float *dy, const float *param,
                           float *dx, bool add) {
+  if (a->implementation == SL__DIRECT_CONV) {
+    sl__skinny_gemm_plain(a->rows, a->in, a->out, dy, param, add, dx, 0);
+    return;
+  }
   sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, a->in, a->out, 1, dy, a->out,
            param, a->in, add, dx, a->in);
 }
@@ -277,6 +285,8 @@ static double product_flops(const struct sl__dense_args *a) {
   return 2.0 * (double)a->rows * (double)a->in * (double)a->out;
 }
 
+/* Libraries choose another kernel for other numbers of rows; our own products do not. A gradient of
+ * weights has sums over the rows. */
 static enum sl__implementation choose(struct sl_context *context, const struct sl__op *op,
                                       int count, struct sl__tensor *const *tensors,
                                       const struct sl__dense_args *a, try_dense *try) {
@@ -295,6 +305,11 @@ static enum sl__implementation choose(struct sl_context *context, const struct s
     c.mask |= 1u << SL__DIRECT_CONV;
     if (few_samples_pay(a)) c.preferred = SL__DIRECT_CONV;
   }
+  if (try == try_backward_data) c.mask |= 1u << SL__DIRECT_CONV;
+  if (a->batch_invariant && try != try_backward_weight) {
+    c.mask = 1u << SL__DIRECT_CONV;
+    c.preferred = SL__DIRECT_CONV;
+  }
   /* the measurement saves nothing: neither way is faster at that */
   int measured = try == try_shared_forward ? 4 : 3;
   for (int i = 0; i < count && i < measured; i++)
@@ -307,12 +322,13 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              struct sl__tensor *const *tensors, struct sl__dense_args *a,
                              try_dense *try) {
   struct sl__launch own = *l;
+  a->batch_invariant = l->batch_invariant;
   a->implementation =
       sl__reads_bf16(context, tensors[0]) ? SL__BF16 : choose(context, op, count, tensors, a, try);
   bool is_forward = try == try_forward || try == try_shared_forward;
   if (is_forward && a->implementation == SL__DIRECT_CONV && tensors[0]->type != SL_BF16) {
     own.cut = cut_of(a);
-    if (a->rows > 1 && op == &sl__op_dense_forward)
+    if (!is_one_row(a) && op == &sl__op_dense_forward)
       own.prepack = (struct sl__prepack){.make = make_form,
                                          .buffer = 1,
                                          .bytes = (size_t)formed_size(a) * sizeof(float),

@@ -7,6 +7,7 @@
 struct sl__dense_args {
   int32_t rows, in, out, has_bias, activation;
   int32_t implementation; /* on a CPU */
+  int32_t batch_invariant;
 };
 
 #endif

@@ -79,8 +79,9 @@ struct sl__layer_kind {
   const struct sl_field *fields;      /* NULL: the kind has no options of its own */
   const struct sl_layer_kind *custom; /* the program's struct; NULL: a kind of the library */
   bool may_share;                     /* its layers may take another layer's weight */
-  bool wide_params; /* passes take parameters as f32 even if activations are bf16 */
-  bool takes_relu;  /* passes obey has_relu: one pass over memory instead of two */
+  bool wide_params;         /* passes take parameters as f32 even if activations are bf16 */
+  bool takes_relu;          /* passes obey has_relu: one pass over memory instead of two */
+  bool weight_reads_output; /* backward_weight reads y */
   /* The activation that the layer applies to its output, whose gradient follows from the output
    * alone. Passes obey defers_activation. NULL: none. */
   enum sl_activation (*activation)(const struct sl__layer *layer);

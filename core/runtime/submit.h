@@ -86,12 +86,13 @@ struct sl__step_record {
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
   struct sl__place place;
-  int priority;      /* larger is sooner; clamped to the scheduler's range */
-  bool accumulate;   /* add to the 'a' buffer instead of overwriting it */
-  bool pieces;       /* the kernel can work on a piece of a tensor */
-  bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
-  const char *modes; /* instead of the operation's; or NULL */
-  bool varies;       /* the CUDA kernel's function may start other work in each call */
+  int priority;         /* larger is sooner; clamped to the scheduler's range */
+  bool accumulate;      /* add to the 'a' buffer instead of overwriting it */
+  bool pieces;          /* the kernel can work on a piece of a tensor */
+  bool tf32;            /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
+  bool batch_invariant; /* on a CPU a row's bits must not depend on the number of rows */
+  const char *modes;    /* instead of the operation's; or NULL */
+  bool varies;          /* the CUDA kernel's function may start other work in each call */
   struct sl__slice_mark mark;
   const struct sl__op *traced_as; /* traces name this operation; NULL: the task's own */
   struct sl__cut cut;             /* from here on the operation fills in, not the layer */

@@ -173,6 +173,7 @@ struct sl__layer_kind sl__custom_kind(const struct sl_layer_kind *kind) {
                                  .fields = kind->fields,
                                  .custom = kind,
                                  .wide_params = true,
+                                 .weight_reads_output = true,
                                  .infer = infer,
                                  .forward = forward,
                                  .backward_data = backward_data,

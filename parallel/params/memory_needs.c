@@ -35,7 +35,7 @@ static int64_t head_rows(const struct sl__memory_case *c, int i) {
   struct sl_shape out = c->model->layers[i].out;
   int64_t classes = out.dim[out.ndim - 1];
   if (i != c->model->count - 1) return 0;
-  if (c->chunk && c->chunk < out.dim[0]) out.dim[0] = c->chunk;
+  if (c->chunk && c->chunk < out.dim[0] && sl__sums_by_chunk(c->model)) out.dim[0] = c->chunk;
   int64_t logits = c->rows * sl_shape_count(&out);
   return sl__head_takes_loss(c->model, c->loss, true, logits) ? logits / classes : 0;
 }
@@ -78,6 +78,20 @@ double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
          kept_bytes(c, i) * slices;
 }
 
+/* The second copies of a layer's inputs and of its output's gradient while the gradient of its
+ * parameters is computed, where chunks of time are put together for it (parallel/step/plan_span.c).
+ */
+static double span_bytes(const struct sl__memory_case *c, int i) {
+  const struct sl__layer *layer = &c->model->layers[i];
+  double bytes = value_bytes(c, i);
+  if (!c->chunk || c->chunk >= c->model->sample.dim[0] || sl__sums_by_chunk(c->model)) return 0;
+  if (layer->is_frozen || (!layer->params.total && layer->tied_to < 0)) return 0;
+  for (int k = 0; k < layer->input_count; k++)
+    if (layer->input[k] != SL__INPUT && !sl__is_repeated(layer, k))
+      bytes += value_bytes(c, layer->input[k]) * (head_rows(c, i) ? 2 : 1);
+  return bytes;
+}
+
 /* StarPU moves what has no room there. */
 static bool has_disk(void) {
   for (unsigned node = 0; node < starpu_memory_nodes_get_count(); node++)
@@ -104,7 +118,7 @@ static bool is_definite(const struct sl__device *device) {
 static double least_on_node(struct sl__memory_case *c, const struct sl__grid *grid,
                             const int64_t *rows, unsigned node, int *stage) {
   const struct sl_model *model = c->model;
-  double bytes = 0;
+  double bytes = 0, span = 0;
   *stage = -1;
   for (int i = 0; i < model->count; i++)
     for (int r = 0; r < grid->replicas; r++) {
@@ -113,12 +127,13 @@ static double least_on_node(struct sl__memory_case *c, const struct sl__grid *gr
       if (device->node != node || !is_definite(device)) continue;
       c->rows = rows[r * grid->microbatches];
       bytes += sl__layer_memory(c, i, 1);
+      span = fmax(span, span_bytes(c, i));
       /* on a GPU the gradients of all values, too: too much is better than a stall */
       if (node != STARPU_MAIN_RAM && model->layers[i].needs_gradient) bytes += value_bytes(c, i);
       if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
       if (*stage < 0) *stage = grid->stage[i];
     }
-  return bytes;
+  return bytes + span;
 }
 
 enum sl_status sl__placement_check_memory(const struct sl_model *model,

@@ -131,6 +131,23 @@ out:
   return status;
 }
 
+bool sl__sums_by_chunk(const struct sl_model *model) {
+  for (int i = 0; i < model->count; i++)
+    if (model->layers[i].state.ndim && !model->layers[i].state_is_cache) return true;
+  return false;
+}
+
+/* The chunks of a sequence are put together by one task (plan_span.c). */
+static enum sl_status check_chunks(const struct sl_model *model, int64_t chunk) {
+  int64_t steps = model->sample.dim[0], least = (steps + SL__MOST_INPUTS - 1) / SL__MOST_INPUTS;
+  if (!chunk || chunk >= least || sl__sums_by_chunk(model)) return SL_OK;
+  return sl__fail(
+      SL_BAD_ARGUMENT,
+      "chunks of %lld time steps: a sequence of %lld would have more than %d; take %lld "
+      "steps or more",
+      (long long)chunk, (long long)steps, SL__MOST_INPUTS, (long long)least);
+}
+
 enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_trainer_options *o,
                             struct sl__grid *g) {
   *g = (struct sl__grid){.members = 1,
@@ -164,9 +181,11 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
                     "start a multiple of %d ranks (mpirun -np %d)",
                     sl_placement_ranks(model), sl_kvstore_name(o->kvstore),
                     sl_placement_ranks(model), sl_placement_ranks(model));
-  enum sl_status status = model->placement ? placed(model, g)
-                          : o->stages      ? balanced(model, o->stages, g)
-                                           : one_stage(model, g);
+  enum sl_status status = check_chunks(model, o->chunk);
+  if (status != SL_OK) return status;
+  status = model->placement ? placed(model, g)
+           : o->stages      ? balanced(model, o->stages, g)
+                            : one_stage(model, g);
   if (status == SL_OK) status = sl__recompute_find(model, o->recompute, g);
   return status == SL_OK ? sl__split_parse(o->split, g->replicas, &g->proportion) : status;
 }

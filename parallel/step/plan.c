@@ -156,7 +156,7 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
   slice->saved_again = sl__alloc(cells, sizeof *slice->saved_again, "a slice");
   slice->state = sl__alloc(layers, sizeof *slice->state, "a slice");
   slice->dstate = sl__alloc(layers, sizeof *slice->dstate, "a slice");
-  slice->stats = sl__alloc(chunks, sizeof *slice->stats, "a slice");
+  slice->stats = sl__alloc(chunks / (size_t)plan->span, sizeof *slice->stats, "a slice");
   if (!slice->y || !slice->dy || !slice->saved || !slice->state || !slice->dstate ||
       !slice->stats || !slice->y_again || !slice->saved_again)
     return SL_NO_MEMORY;
@@ -164,10 +164,11 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
   for (int i = 0; i < model->count && status == SL_OK; i++) status = state_new(plan, slice, i);
   for (int c = 0; c < plan->chunks && status == SL_OK; c++) {
     for (int i = 0; i < model->count && status == SL_OK; i++) status = layer_new(plan, slice, c, i);
-    if (status == SL_OK && sl__grid_is_here(plan->grid, model->count - 1))
-      status = sl__tensor_temporary(model->context, &SL_SHAPE(4), SL_F32, &slice->stats[c]);
+    if (status == SL_OK && sl__grid_is_here(plan->grid, model->count - 1) && c % plan->span == 0)
+      status =
+          sl__tensor_temporary(model->context, &SL_SHAPE(4), SL_F32, &slice->stats[c / plan->span]);
   }
-  return status;
+  return status == SL_OK ? sl__plan_spans_new(plan, slice) : status;
 }
 
 /* Does this rank only send layer i's output, with no layer here that reads it? */
@@ -232,7 +233,8 @@ static bool make_pass_room(struct sl__plan *plan) {
   plan->x = sl__alloc(most, sizeof *plan->x, "a plan");
   plan->dx = sl__alloc(most, sizeof *plan->dx, "a plan");
   plan->add_dx = sl__alloc(most, sizeof *plan->add_dx, "a plan");
-  return plan->x && plan->dx && plan->add_dx;
+  plan->parts = sl__alloc((size_t)plan->chunks, sizeof *plan->parts, "a plan");
+  return plan->x && plan->dx && plan->add_dx && plan->parts;
 }
 
 /* Finds the outputs that backward passes read, the last reader of each output, and the outputs that
@@ -299,9 +301,11 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
     goto out;
   }
   *plan = (struct sl__plan){
-      .model = model, .grid = grid, .batch = batch, .training = training, .chunks = 1};
+      .model = model, .grid = grid, .batch = batch, .training = training, .chunks = 1, .span = 1};
   if (!sl__model_whole_layer(model)) plan->steps = steps ? steps : model->sample.dim[0];
   if (grid->chunk) plan->chunks = (int)((plan->steps + grid->chunk - 1) / grid->chunk);
+  plan->span = sl__sums_by_chunk(model) ? 1 : plan->chunks;
+  plan->batch_invariant = grid->chunk && !sl__sums_by_chunk(model);
   SL__TRY(study_graph(plan));
   if (grid->math == SL_MATH_BF16)
     for (int i = 0; i < model->count; i++)
@@ -348,7 +352,10 @@ void sl__plan_free(struct sl__plan *plan) {
     free_tensors(slice->saved_again, cells);
     free_tensors(slice->state, plan->model->count);
     free_tensors(slice->dstate, plan->model->count);
-    free_tensors(slice->stats, plan->chunks);
+    free_tensors(slice->span_y, plan->model->count);
+    free_tensors(slice->span_dy, plan->model->count);
+    free_tensors(slice->span_saved, plan->model->count);
+    free_tensors(slice->stats, plan->chunks / plan->span);
     sl__plan_free_parts(plan, slice);
     sl__tensor_free(slice->x);
   }
@@ -361,5 +368,6 @@ void sl__plan_free(struct sl__plan *plan) {
   free(plan->x);
   free(plan->dx);
   free(plan->add_dx);
+  free(plan->parts);
   free(plan);
 }

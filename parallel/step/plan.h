@@ -24,7 +24,9 @@ struct sl__slice {
   struct sl__tensor **y_again, **saved_again;
   struct sl__tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
   struct sl__tensor *x; /* the input as bf16, where layers here read it as that; else NULL */
-  /* one a chunk, where the last layer is; see struct sl__loss_task. Of a loss of parts: 4 values a
+  /* Of a span of chunks (plan_span.c), one a layer; NULL where a span is one chunk. */
+  struct sl__tensor **span_y, **span_dy, **span_saved;
+  /* one a span, where the last layer is; see struct sl__loss_task. Of a loss of parts: 4 values a
    * part */
   struct sl__tensor **stats;
   struct sl__part_tensors *parts; /* of a loss of parts, one each (plan_loss.c); else NULL */
@@ -37,9 +39,11 @@ struct sl__plan {
   int64_t batch;
   int64_t steps; /* time steps of a sequence; 0: samples are none, or cannot be cut */
   bool training;
-  bool has_state; /* an earlier step left one in the recurrent layers */
-  int chunks;     /* in time; 1 for what is no sequence */
-  int count;      /* replicas x microbatches; slice r * microbatches + m */
+  bool has_state;       /* an earlier step left one in the recurrent layers */
+  int chunks;           /* in time; 1 for what is no sequence */
+  int span;             /* chunks whose sums over time are one; a divisor of their number */
+  bool batch_invariant; /* passes have bits that do not depend on the steps of a chunk */
+  int count;            /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
   bool *keeps_output; /* a backward pass reads the layer's output */
   int input_reader;   /* the first layer here that reads the model's input; -1: none does */
@@ -53,7 +57,8 @@ struct sl__plan {
   /* Of the pass that is being submitted; with room for the layer with the most inputs. */
   struct sl__tensor **x, **dx;
   bool *add_dx;
-  int part_count; /* of the loss, if sl__plan_take_loss found some */
+  struct sl__tensor **parts; /* of a span's tensor that is being put together, one a chunk */
+  int part_count;            /* of the loss, if sl__plan_take_loss found some */
   int tag; /* of the first message; the caller sets it if it makes several plans over ranks */
 };
 
@@ -110,7 +115,7 @@ int sl__plan_tags(const struct sl__plan *plan);
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
 /* Are the last layer and the loss one operation, so that the layer's outputs (`logits` of one slice
- * and one chunk in time) never exist whole (codelets/linear_xent.c)? The rule: a dense layer with
+ * and one span of chunks) never exist whole (codelets/linear_xent.c)? The rule: a dense layer with
  * positions and without an activation; cross-entropy, without parts; more logits than
  * sl__linear_xent_limit, below which separate tasks are faster; and in training, a layer that
  * trains behind others that do. */

@@ -26,30 +26,52 @@ static void record_writer(const struct sl__plan *plan, int i, int *writer) {
       writer[layer->input[k]] = i;
 }
 
-static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
+static enum sl_status backward_chunk(struct sl__plan *plan, const struct sl__step *step, int s,
                                      int c, int i, const int *writer) {
-  const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
   struct sl__pass pass = sl__plan_pass(plan, step, s, c, i, true);
   enum sl_status status = SL_OK;
-  bool last_chunk = c == plan->chunks - 1;
   /* layers nearer to the input come first: the stage before waits for their gradients */
   pass.launch.priority = SL__PRIORITY_BACKWARD_DATA + plan->model->count - 1 - i;
   /* truncated back-propagation: no gradient comes from beyond the last step */
-  if (pass.dstate && last_chunk) SL__TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
+  if (pass.dstate && c == plan->chunks - 1)
+    SL__TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
   if (layer->kind->backward_begin) SL__TRY(layer->kind->backward_begin(layer, &pass));
-  if (wants_dx(plan, slice, c, i, writer, &pass)) SL__TRY(layer->kind->backward_data(layer, &pass));
-  if (!layer->is_frozen && (layer->params.total || pass.shared)) {
-    bool again = slice->microbatch > 0 || !last_chunk;
-    pass.grad = step->grads[slice->replica][i];
-    pass.grad_rows = step->rows[slice->replica][i];
-    pass.add_grad = again || layer->is_tied; /* the layer tied to it wrote its part before */
-    pass.add_shared = again;
-    if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->tied_to];
-    pass.launch.priority = SL__PRIORITY_BACKWARD_WEIGHT + i;
-    pass.launch.mark.aside = true;
-    SL__TRY(layer->kind->backward_weight(layer, &pass));
-  }
+  if (wants_dx(plan, &plan->slices[s], c, i, writer, &pass))
+    SL__TRY(layer->kind->backward_data(layer, &pass));
+out:
+  return status;
+}
+
+/* The gradients of the layer's parameters, of a span whose first chunk is c. */
+static enum sl_status backward_weight(struct sl__plan *plan, const struct sl__step *step, int s,
+                                      int c, int i) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  struct sl__pass pass = sl__plan_pass(plan, step, s, c, i, true);
+  bool again = slice->microbatch > 0 || c + plan->span < plan->chunks;
+  enum sl_status status = SL_OK;
+  if (layer->is_frozen || (!layer->params.total && !pass.shared)) return SL_OK;
+  pass.grad = step->grads[slice->replica][i];
+  pass.grad_rows = step->rows[slice->replica][i];
+  pass.add_grad = again || layer->is_tied; /* the layer tied to it wrote its part before */
+  pass.add_shared = again;
+  if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->tied_to];
+  pass.launch.priority = SL__PRIORITY_BACKWARD_WEIGHT + i;
+  pass.launch.mark.aside = true;
+  SL__TRY(sl__plan_span_backward(plan, step, s, i, &pass));
+  SL__TRY(layer->kind->backward_weight(layer, &pass));
+  sl__plan_drop_span(plan, s, i);
+out:
+  return status;
+}
+
+static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
+                                     int c, int i, const int *writer) {
+  enum sl_status status = SL_OK;
+  for (int k = c + plan->span - 1; k >= c; k--)
+    SL__TRY(backward_chunk(plan, step, s, k, i, writer));
+  SL__TRY(backward_weight(plan, step, s, c, i));
 out:
   return status;
 }
@@ -133,25 +155,33 @@ out:
   return status;
 }
 
+/* The messages with the gradients of layer i's output and of its inputs, to its rank. */
+static enum sl_status carry_gradients(const struct sl__plan *plan, int s, int c, int i,
+                                      const int *writer) {
+  enum sl_status status = SL_OK;
+  if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
+  SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));
+out:
+  return status;
+}
+
 enum sl_status sl__plan_submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,
                                         int c) {
-  int layers = plan->model->count;
+  int layers = plan->model->count, end = c + plan->span;
   int *writer = sl__alloc((size_t)layers, sizeof *writer, "a backward pass");
   enum sl_status status = writer ? SL_OK : SL_NO_MEMORY;
   if (!writer) return status;
   for (int i = 0; i < layers; i++) writer[i] = -1;
   for (int i = layers - 1; i >= 0; i--) {
-    bool here = sl__grid_is_here(plan->grid, i);
-    if (plan->model->layers[i].needs_gradient) {
-      if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
-      SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));
-      if (plan->grid->run && plan->grid->run[i] == i && here)
-        SL__TRY(compute_again(plan, step, s, c, i));
-      if (here && !sl__plan_is_applied(plan, i) && !sl__plan_joins_loss(plan, step, i))
-        SL__TRY(backward_layer(plan, step, s, c, i, writer));
-      record_writer(plan, i, writer);
-    }
-    if (!sl__plan_joins_loss(plan, step, i)) drop_layer(plan, &plan->slices[s], c, i);
+    bool here = sl__grid_is_here(plan->grid, i), needed = plan->model->layers[i].needs_gradient;
+    bool again = plan->grid->run && plan->grid->run[i] == i && here && needed;
+    bool joins = sl__plan_joins_loss(plan, step, i);
+    for (int k = end - 1; k >= c && needed; k--) SL__TRY(carry_gradients(plan, s, k, i, writer));
+    for (int k = c; k < end && again; k++) SL__TRY(compute_again(plan, step, s, k, i));
+    if (here && needed && !sl__plan_is_applied(plan, i) && !joins)
+      SL__TRY(backward_layer(plan, step, s, c, i, writer));
+    if (needed) record_writer(plan, i, writer);
+    for (int k = c; k < end && !joins; k++) drop_layer(plan, &plan->slices[s], k, i);
   }
 out:
   free(writer);

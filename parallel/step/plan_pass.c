@@ -1,4 +1,4 @@
-/* What a layer's functions see of a slice: the pass of a layer, made from the plan's tensors. */
+/* The pass of a layer on a slice: the plan's tensors for the layer's functions. */
 #include "parallel/step/plan_tasks.h"
 #include "parallel/step/precision.h"
 
@@ -42,6 +42,7 @@ struct sl__pass sl__plan_pass(struct sl__plan *plan, const struct sl__step *step
                           .launch = {.name = layer->name,
                                      .place = sl__grid_device(plan->grid, i, slice->replica)->place,
                                      .tf32 = plan->grid->math == SL_MATH_TF32,
+                                     .batch_invariant = plan->batch_invariant,
                                      .mark = sl__slice_mark_of(plan, slice, c, i)},
                           .param = sl__param_of(plan->model, i, plan->grid->math),
                           .x = plan->x,

@@ -29,9 +29,27 @@ struct sl__pass sl__plan_pass(struct sl__plan *plan, const struct sl__step *step
 /* Is layer i the last one, and its task that of the loss, too? */
 bool sl__plan_joins_loss(const struct sl__plan *plan, const struct sl__step *step, int i);
 
-/* Submit: the backward pass of a chunk of a slice (plan_backward.c). */
+/* Submit: the backward pass of a span of a slice, whose first chunk is c (plan_backward.c). */
 enum sl_status sl__plan_submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,
                                         int c);
+
+/* The tensors of a slice's spans, and what puts chunks together and takes them apart (plan_span.c).
+ * Where a span is one chunk there is nothing to do. */
+enum sl_status sl__plan_spans_new(const struct sl__plan *plan, struct sl__slice *slice);
+/* Submit: *whole is layer i's output over the span. */
+enum sl_status sl__plan_gather_output(const struct sl__plan *plan, int s,
+                                      const struct sl__launch *launch, int i, bool backward,
+                                      struct sl__tensor **whole);
+/* Submit: the gradient of layer i's output over the span becomes that of the chunks. */
+enum sl_status sl__plan_scatter_gradient(const struct sl__plan *plan, int s,
+                                         const struct sl__launch *launch, int i);
+/* Submit: the pass of a chunk becomes that of its span, for layer i's forward_loss and for its
+ * backward_weight; y and dx stay the chunk's. After the layer's call the tensors are of no use. */
+enum sl_status sl__plan_span_forward(const struct sl__plan *plan, const struct sl__step *step,
+                                     int s, int i, struct sl__pass *pass);
+enum sl_status sl__plan_span_backward(const struct sl__plan *plan, const struct sl__step *step,
+                                      int s, int i, struct sl__pass *pass);
+void sl__plan_drop_span(const struct sl__plan *plan, int s, int i);
 
 /* Submit: layer i's output of slice s, chunk c goes to the ranks of the layers that read it. */
 enum sl_status sl__plan_carry_outputs(const struct sl__plan *plan, int s, int c, int i);

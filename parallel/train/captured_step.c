@@ -57,7 +57,7 @@ static enum sl_status keep_results(const struct sl_trainer *t, struct sl__captur
   const struct sl__plan *plan = c->plan;
   enum sl_status status = SL_OK;
   for (int i = 0; i < plan->count; i++)
-    for (int k = 0; k < plan->chunks; k++)
+    for (int k = 0; k < plan->chunks / plan->span; k++)
       SL__TRY(sl__graph_pass_on(c->graph, plan->slices[i].stats[k]));
   for (int r = 0; r < t->grid.replicas && step->training; r++)
     for (int l = 0; l < plan->model->count; l++) {

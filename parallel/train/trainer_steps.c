@@ -26,13 +26,13 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
   bool here = sl__grid_is_here(&t->grid, t->model->count - 1);
   const struct sl__place *last = &sl__grid_device(&t->grid, t->model->count - 1, 0)->place;
   struct sl__launch launch = {.name = "stats", .priority = SL__PRIORITY_LOSS};
-  int count = here ? plan->count * plan->chunks : 0;
+  int spans = plan->chunks / plan->span, count = here ? plan->count * spans : 0;
   struct sl__tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
   if (!terms) return SL_NO_MEMORY;
   /* A worker takes the scheduler's tasks only when it has no pinned task. So if the loss is pinned,
    * its sum is, too: else the report would come only when a stage has nothing to do. */
   if (last->where & STARPU_CPU || last->worker) launch.place = *last;
-  for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
+  for (int i = 0; i < count; i++) terms[i] = plan->slices[i / spans].stats[i % spans];
   float flags[SL__ASKS];
   enum sl_status status = sl__step_stats_submit(t->step_stats, &launch, count, terms, ask(t, flags),
                                                 p->stats, p->flags);

@@ -1,6 +1,7 @@
 /* Dense forward and backward against naive double-precision sums and finite differences. Hard
  * shapes: one of everything, odd sizes, a batch of one, samples with several axes, no bias, every
- * fused activation, accumulation; rows and outputs enough for sums in parts; bf16. */
+ * fused activation, accumulation; rows and outputs enough for sums in parts; bf16; rows whose bits
+ * do not depend on their number. */
 #include "tests/common/products.h"
 
 struct dense {
@@ -237,6 +238,70 @@ static void relu_keeps_nan(void **state) {
   }
 }
 
+enum { INVARIANT_ROWS = 60 };
+
+/* Rows [first, first + d->rows) of y, of y with weight and bias apart, and of dx, added to dy's
+ * sum. */
+static void invariant_rows(const struct kind *k, const struct dense *d, int64_t first,
+                           double *const out[3]) {
+  struct sl__launch l = plain, add = adding;
+  int64_t weights = d->out * d->in, rows = d->rows;
+  l.batch_invariant = add.batch_invariant = true;
+  struct sl__tensor *x = tensor_of(k, SL_SHAPE(rows, d->in), d->x + first * d->in),
+                    *dy = tensor_of(k, SL_SHAPE(rows, d->out), d->dy + first * d->out),
+                    *param = tensor_of(k, SL_SHAPE(weights + d->out), d->param),
+                    *weight = tensor_of(k, SL_SHAPE(weights), d->param),
+                    *bias = tensor_of(k, SL_SHAPE(d->out), d->param + weights),
+                    *y = tensor_of(k, SL_SHAPE(rows, d->out), NULL),
+                    *apart = tensor_of(k, SL_SHAPE(rows, d->out), NULL),
+                    *dx = tensor_of(k, SL_SHAPE(rows, d->in), d->x + first * d->in);
+  OK(sl__dense_forward(context, &l, x, param, y, true, SL_ACTIVATION_TANH));
+  OK(sl__dense_shared_forward(context, &l, x, weight, bias, apart, SL_ACTIVATION_NONE));
+  OK(sl__dense_backward_data(context, &add, dy, weight, dx));
+  double *got[] = {take(y), take(apart), take(dx)};
+  for (int i = 0; i < 3; i++) {
+    int64_t width = i == 2 ? d->in : d->out;
+    memcpy(out[i] + first * width, got[i], (size_t)(rows * width) * sizeof *got[i]);
+    free(got[i]);
+  }
+  sl__tensor_free(x), sl__tensor_free(dy), sl__tensor_free(param);
+  sl__tensor_free(weight), sl__tensor_free(bias);
+}
+
+/* All rows at once, and in groups of any number: the same bits. */
+static void rows_have_bits_of_their_own(void **state) {
+  static const int64_t sizes[][2] = {{16, 48}, {100, 65}, {300, 20}};
+  static const int64_t groups[] = {1, 7, 30, 48};
+  (void)state;
+  if (on_gpu()) return skip();
+  for (size_t k = 0; k < KINDS; k++)
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+      int64_t in = sizes[s][0], out = sizes[s][1], widths[] = {out, out, in};
+      double *x = random_values(INVARIANT_ROWS * in, 1),
+             *dy = random_values(INVARIANT_ROWS * out, 2),
+             *param = random_values(out * in + out, 3), *want[3], *got[3];
+      for (int i = 0; i < 3; i++) {
+        want[i] = zeros(INVARIANT_ROWS * widths[i]);
+        got[i] = zeros(INVARIANT_ROWS * widths[i]);
+      }
+      struct dense d = {
+          .rows = INVARIANT_ROWS, .in = in, .out = out, .x = x, .param = param, .dy = dy};
+      invariant_rows(&kinds[k], &d, 0, want);
+      for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        for (int64_t first = 0; first < INVARIANT_ROWS; first += groups[g]) {
+          int64_t left = INVARIANT_ROWS - first;
+          d.rows = groups[g] < left ? groups[g] : left;
+          invariant_rows(&kinds[k], &d, first, got);
+        }
+        for (int i = 0; i < 3; i++)
+          assert_memory_equal(got[i], want[i],
+                              (size_t)(INVARIANT_ROWS * widths[i]) * sizeof *got[i]);
+      }
+      for (int i = 0; i < 3; i++) free(want[i]), free(got[i]);
+      free(x), free(dy), free(param);
+    }
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__tensor *x = tensor(SL_SHAPE(4, 3, 2), NULL), *param = tensor(SL_SHAPE(5 * 7), NULL);
@@ -269,6 +334,7 @@ int main(void) {
                                      cmocka_unit_test(the_adapter_agrees_with_the_sums),
                                      cmocka_unit_test(shared_halves_agree),
                                      cmocka_unit_test(relu_keeps_nan),
+                                     cmocka_unit_test(rows_have_bits_of_their_own),
                                      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("dense", tests, open_operations, close_context);
 }

@@ -10,12 +10,6 @@
 #include "core/base/random.h"
 #include "tests/common/harness.h"
 
-/* Does SL_TEST_DEVICE name a GPU? */
-static inline bool on_gpu(void) {
-  const char *device = getenv("SL_TEST_DEVICE");
-  return device && strncmp(device, "cpu", 3) != 0;
-}
-
 /* Operations run on the device that SL_TEST_DEVICE names ("cuda:0"), or on any without it. */
 static struct sl__launch plain = {.name = "test"}, adding = {.name = "test", .accumulate = true};
 

@@ -37,6 +37,12 @@
 /* The program's context. */
 static struct sl_context *context;
 
+/* Does SL_TEST_DEVICE name a GPU? */
+static inline bool on_gpu(void) {
+  const char *device = getenv("SL_TEST_DEVICE");
+  return device && strncmp(device, "cpu", 3) != 0;
+}
+
 /* For group fixtures of programs whose context has options of its own; 0 on success. */
 static inline int open_context_with(const struct sl_context_options *options) {
   if (sl_open(options, &context) == SL_OK) return 0;

@@ -303,6 +303,69 @@ static void time_may_be_cut_too(void **state) {
   assert_like(&whole, &cut, 1e-5);
 }
 
+/* ---- a kind whose backward halves read the output: y = tanh(w x) over the last axis ---- */
+
+static enum sl_status squash_infer(struct sl_layer_plan *p) {
+  p->out = p->in[0];
+  p->over_time = true;
+  p->parameter[0] = (struct sl_layer_parameter){.suffix = "weight",
+                                                .shape = {1, {p->out.dim[p->out.ndim - 1]}},
+                                                .filled = true,
+                                                .fill = 0.9f};
+  p->parameter_count = 1;
+  return SL_OK;
+}
+
+static enum sl_status squash_forward(struct sl_layer_task *t) {
+  int64_t width = t->out.dim[t->out.ndim - 1];
+  for (int64_t i = 0; i < values_of(t); i++) t->y[i] = tanhf(t->param[0][i % width] * t->x[0][i]);
+  return SL_OK;
+}
+
+static enum sl_status squash_backward_data(struct sl_layer_task *t) {
+  int64_t width = t->out.dim[t->out.ndim - 1];
+  for (int64_t i = 0; i < values_of(t); i++)
+    t->dx[i] += t->dy[i] * (1 - t->y[i] * t->y[i]) * t->param[0][i % width];
+  return SL_OK;
+}
+
+static enum sl_status squash_backward_weight(struct sl_layer_task *t) {
+  int64_t width = t->out.dim[t->out.ndim - 1];
+  for (int64_t i = 0; i < values_of(t); i++)
+    t->grad[0][i % width] += t->dy[i] * (1 - t->y[i] * t->y[i]) * t->x[0][i];
+  return SL_OK;
+}
+
+static const struct sl_layer_kind squash = {.version = SL_LAYER_VERSION,
+                                            .name = "squash",
+                                            .options_size = sizeof(struct sl_layer_options),
+                                            .infer = squash_infer,
+                                            .forward = squash_forward,
+                                            .backward_data = squash_backward_data,
+                                            .backward_weight = squash_backward_weight};
+
+/* Without a recurrent state a chunk changes no bit: parameters' gradients are sums over all steps,
+ * of layers with two inputs, with one twice, and that read their output. */
+static void chunks_have_the_same_bits(void **state) {
+  (void)state;
+  static const int64_t chunks[] = {8, 4, 3, 1};
+  struct run run[4];
+  OK(sl_layer_register(context, &squash));
+  for (int i = 0; i < 4; i++) {
+    struct sl_model *m = new_model(SL_SHAPE(8));
+    run[i] = (struct run){.options = {.replicas = 2, .chunk = chunks[i]}};
+    OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
+    OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 6, .positions = true}));
+    OK(sl_layer(m, "meet", "gate", &(struct gate_options){.layer.inputs = "fc,embed"}));
+    OK(sl_layer(m, "self", "gate", &(struct gate_options){.layer.inputs = "meet,meet"}));
+    OK(sl_layer(m, "squash", "squash", &(struct sl_layer_options){0}));
+    OK(sl_dense(m, "decoder", &(struct sl_dense_options){.features = 11, .positions = true}));
+    train(&run[i], m);
+    sl_model_free(m);
+    assert_like(&run[0], &run[i], on_gpu() ? 1e-5 : 0);
+  }
+}
+
 /* ---- a kind with any number of inputs: their sum ---- */
 
 static enum sl_status total_infer(struct sl_layer_plan *p) {
@@ -688,6 +751,7 @@ int main(void) {
                                      CASE(any_cut_of_the_batch_gives_the_serial_curve),
                                      CASE(a_training_in_bf16_goes_the_same_way),
                                      CASE(time_may_be_cut_too),
+                                     CASE(chunks_have_the_same_bits),
                                      CASE(any_number_of_inputs_meet),
                                      CASE(a_saved_model_opens_to_the_bit),
                                      CASE(a_kind_is_its_contexts),
