@@ -115,8 +115,9 @@ static void take_folder(const struct cli *cli, struct gpt *gpt) {
     fail(option_problem("--style: the model in %s is of the other style; leave the option out",
                         cli->load));
   if (given(cli, "context") && gpt->context > o->context)
-    fail(option_problem("--context %lld: the model in %s has %lld positions",
-                        (long long)gpt->context, cli->load, (long long)o->context));
+    fail(option_problem("--context %lld: the model in %s has %lld positions; take %lld or less",
+                        (long long)gpt->context, cli->load, (long long)o->context,
+                        (long long)o->context));
   if (!given(cli, "context"))
     gpt->context = o->context < MOST_USUAL_CONTEXT ? o->context : MOST_USUAL_CONTEXT;
   gpt->style = o->style;

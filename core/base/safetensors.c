@@ -321,8 +321,10 @@ enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const 
     return sl__fail(SL_BAD_FILE, "%s: has no tensor \"%s\"; is it of another model?", file->path,
                     name);
   if (!sl_shape_equal(&entry->shape, shape))
-    return sl__fail(SL_BAD_SHAPE, "%s: tensor \"%s\" is %s, the model needs %s", file->path, name,
-                    sl_shape_text(&entry->shape, has, sizeof has),
+    return sl__fail(SL_BAD_SHAPE,
+                    "%s: tensor \"%s\" is %s, the model needs %s; was it saved from a model of "
+                    "another size?",
+                    file->path, name, sl_shape_text(&entry->shape, has, sizeof has),
                     sl_shape_text(shape, wanted, sizeof wanted));
   if (file->mapping.bytes) {
     enum sl_status status = sl__file_map_check(file->path, &file->mapping);

@@ -44,7 +44,7 @@ refused() {
 }
 refused 2 "has 2; leave the option out" --load "$work/gpt2/" --layers 3
 refused 2 "of the other style" --load "$work/gpt2/" --style llama
-refused 2 "has 12 positions" --load "$work/gpt2/" --context 13
+refused 2 "has 12 positions; take 12 or less" --load "$work/gpt2/" --context 13
 refused 2 "config.json" --load "$work/nothing/"
 cp -r "$work/llama" "$work/wrong"
 # changed SED WORDS: a configuration that is not supported

@@ -136,7 +136,9 @@ static void a_round_trip_keeps_every_bit(void **state) {
 static void misfits_are_refused(void **state) {
   (void)state;
   save_and_free(small_model(6));
-  assert_load_refused(SL_BAD_SHAPE, "\"fc1.weight\" is [6, 27], the model needs [5, 27]");
+  assert_load_refused(SL_BAD_SHAPE,
+                      "\"fc1.weight\" is [6, 27], the model needs [5, 27]; was it saved from a "
+                      "model of another size?");
 
   struct sl_model *surplus = small_model(5);
   add_dense(surplus, "fc2", 2, SL_INIT_DEFAULT);
