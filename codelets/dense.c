@@ -20,20 +20,23 @@ SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t
 
 /* The range of rows for which our own product (codelets/kernels/skinny_gemm.h) is at least as fast
  * as oneDNN's, measured. Between one row, which needs no transposed matrix, and `some` rows it
- * serves matrices that exceed a core's cache. */
+ * serves matrices that exceed a core's cache. With vectors of 16 floats it serves any number of
+ * rows if sums are long, for which oneDNN transposes W at each call. */
 static bool few_rows_pay(const struct sl__dense_args *a) {
-  const int32_t some = 16, very_few = 4, most = 48;
+  const int32_t some = 16, very_few = 4, most = 48, long_sum = 400;
   const int64_t large = 1 << 20;
   if (a->rows == 1) return true;
-  return a->rows <= most && a->rows >= ((int64_t)a->in * a->out >= large ? very_few : some);
+  if (a->rows > most) return a->in >= long_sum && sl__lanes(0) == 16;
+  return a->rows >= ((int64_t)a->in * a->out >= large ? very_few : some);
 }
 
-/* One row may be divided anywhere, preferably between vectors; more rows are divided between blocks
- * of columns. */
+/* One row is computed in another order than several, if that may be. */
 static bool is_one_row(const struct sl__dense_args *a) {
   return a->rows == 1 && !a->batch_invariant;
 }
 
+/* One row may be divided anywhere, preferably between vectors; more rows are divided between blocks
+ * of columns. */
 static struct sl__cut cut_of(const struct sl__dense_args *a) {
   if (!is_one_row(a)) return (struct sl__cut){.units = sl__skinny_gemm_blocks(a->out)};
   int32_t run = 16;
@@ -285,8 +288,8 @@ static double product_flops(const struct sl__dense_args *a) {
   return 2.0 * (double)a->rows * (double)a->in * (double)a->out;
 }
 
-/* Libraries choose another kernel for other numbers of rows; our own products do not. A gradient of
- * weights has sums over the rows. */
+/* Libraries choose another kernel for other numbers of rows; our own products do not, and of
+ * oneDNN's products of bf16 no test has seen it. A gradient of weights has sums over the rows. */
 static enum sl__implementation choose(struct sl_context *context, const struct sl__op *op,
                                       int count, struct sl__tensor *const *tensors,
                                       const struct sl__dense_args *a, try_dense *try) {

@@ -78,18 +78,19 @@ double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
          kept_bytes(c, i) * slices;
 }
 
-/* The second copies of a layer's inputs and of its output's gradient while the gradient of its
- * parameters is computed, where chunks of time are put together for it (parallel/step/plan_span.c).
- */
+/* Where chunks of time are put together (parallel/step/plan_span.c): the second copies of a layer's
+ * inputs and of its output's gradient while the gradient of its parameters is computed, or of the
+ * last layer's output and its gradient for the loss. */
 static double span_bytes(const struct sl__memory_case *c, int i) {
   const struct sl__layer *layer = &c->model->layers[i];
   double bytes = value_bytes(c, i);
   if (!c->chunk || c->chunk >= c->model->sample.dim[0] || sl__sums_by_chunk(c->model)) return 0;
-  if (layer->is_frozen || (!layer->params.total && layer->tied_to < 0)) return 0;
+  double loss = i == c->model->count - 1 ? 2 * bytes : 0;
+  if (layer->is_frozen || (!layer->params.total && layer->tied_to < 0)) return loss;
   for (int k = 0; k < layer->input_count; k++)
     if (layer->input[k] != SL__INPUT && !sl__is_repeated(layer, k))
       bytes += value_bytes(c, layer->input[k]) * (head_rows(c, i) ? 2 : 1);
-  return bytes;
+  return fmax(bytes, loss);
 }
 
 /* StarPU moves what has no room there. */

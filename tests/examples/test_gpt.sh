@@ -71,15 +71,31 @@ for style in gpt2 llama; do
 done
 
 # ---- memory ----
+limit=1G
 # peak OPTIONS...: prints the most megabytes that tensors took; one worker leaves no choice of order
 peak() {
   STARPU_NCPU=1 timeout 120 "$gpt" --data "$work/text.txt" --layers 8 --heads 2 --width 32 \
-    --context 64 --batch 16 --replicas 1 --steps 3 --memory-limit cpu=1G "$@" >"$work/out" 2>"$work/err"
+    --context 64 --batch 16 --replicas 1 --steps 3 --memory-limit "cpu=$limit" "$@" \
+    >"$work/out" 2>"$work/err"
   sed -n 's/^Memory *at most \([0-9.]*\) of.*/\1/p' "$work/out"
 }
 whole=$(peak) less=$(peak --recompute 'h*')
 check "blocks computed again take less than half the memory: $less of $whole MB" \
   awk "BEGIN { exit !(${less:-9} < 0.5 * ${whole:-0}) }"
+cut=$(peak --chunk 16 --eager) less=$(peak --chunk 16 --recompute 'h*')
+check "chunks take little more: $cut of $whole MB" \
+  awk "BEGIN { exit !(${cut:-9e9} < 1.4 * ${whole:-0}) }"
+check "and computed again less than half of that: $less of $cut MB" \
+  awk "BEGIN { exit !(${less:-9e9} < 0.5 * ${cut:-0}) }"
+# needs OPTIONS...: prints the megabytes that a training says it needs at least; 3 MB are too few
+limit=3M
+needs() {
+  peak "$@" >/dev/null
+  sed -n 's/.* need at least \([0-9.]*\) MB.*/\1/p' "$work/err"
+}
+whole=$(needs --chunk 64) cut=$(needs --chunk 16)
+check "chunks are known to need more than one: $cut and $whole MB at least" \
+  awk "BEGIN { exit !(${cut:-0} > ${whole:-9e9}) }"
 
 # ---- text ----
 check "a longer training" train long.safetensors --steps 300 --lr 5e-3

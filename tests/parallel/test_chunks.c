@@ -9,7 +9,7 @@
 #include "core/base/random.h"
 #include "tests/common/small_model.h"
 
-enum { WORDS = 11, WINDOW = 14, TOKENS = 12 * WINDOW + 1, WIDTH = 8, MOST = 4000, STEPS = 4 };
+enum { WORDS = 11, WINDOW = 14, TOKENS = 64 * WINDOW + 1, WIDTH = 8, MOST = 5000, STEPS = 4 };
 
 static int32_t text[TOKENS];
 
@@ -27,10 +27,13 @@ struct run {
   bool own_head;    /* its weight is not that of the embedding */
   bool joined_head; /* the last layer takes the loss */
   bool sentences;
+  int64_t window; /* time steps; 0: WINDOW */
   double loss[STEPS], evaluated;
   float weights[MOST];
   int64_t count;
 };
+
+static int64_t window_of(const struct run *run) { return run->window ? run->window : WINDOW; }
 
 static void dense(struct sl_model *m, const char *name, const char *shares, int64_t features,
                   enum sl_activation activation) {
@@ -48,10 +51,10 @@ static void layernorm(struct sl_model *m, const char *name, bool rms) {
 
 /* A block of both halves, with a residual sum around each. */
 static struct sl_model *transformer(const struct run *run) {
-  struct sl_model *m = new_model(SL_SHAPE(WINDOW));
+  struct sl_model *m = new_model(SL_SHAPE(window_of(run)));
   OK(sl_embedding(m, "wte",
                   &(struct sl_embedding_options){.vocabulary = WORDS, .features = WIDTH}));
-  OK(sl_position(m, "wpe", &(struct sl_position_options){.length = WINDOW + 3}));
+  OK(sl_position(m, "wpe", &(struct sl_position_options){.length = window_of(run) + 3}));
   OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = run->dropout}));
   layernorm(m, "h.norm", false);
   dense(m, "h.qkv", NULL, 3 * WIDTH, SL_ACTIVATION_NONE);
@@ -70,15 +73,15 @@ static struct sl_model *transformer(const struct run *run) {
   return m;
 }
 
-static struct sl_dataset *open_data(bool sentences) {
+static struct sl_dataset *open_data(const struct run *run) {
   static const int64_t buckets[] = {5, 9, WINDOW};
   struct sl_dataset *data;
-  if (sentences)
+  if (run->sentences)
     OK(sl_sentences_new("sentences", text, TOKENS, WORDS,
                         &(struct sl_sentences_options){.buckets = buckets, .bucket_count = 3},
                         &data));
   else
-    OK(sl_tokens_new("text", text, TOKENS, WINDOW, WORDS, &data));
+    OK(sl_tokens_new("text", text, TOKENS, window_of(run), WORDS, &data));
   return data;
 }
 
@@ -93,7 +96,7 @@ static void read_weights(struct sl_model *m, struct run *run) {
 }
 
 static void train(struct run *run, int64_t chunk) {
-  struct sl_dataset *data = open_data(run->sentences);
+  struct sl_dataset *data = open_data(run);
   struct sl_loader *loader;
   struct sl_trainer *trainer;
   struct sl_report report;
@@ -166,15 +169,16 @@ static const struct run cases[] = {
     {"computed again, task by task", .optimizer = ADAM,
      .options = {.replicas = 1, .recompute = "h*", .eager = true}},
     {"bf16", .optimizer = ADAM, .options = {.replicas = 2, .math = SL_MATH_BF16}},
+    {"a long sequence", .window = 149, .optimizer = ADAM, .options = {.replicas = 2}},
     {"sentences", .sentences = true, .optimizer = SGD, .options = {.replicas = 2}}};
 
 static void any_chunk_has_the_same_bits(void **state) {
-  static const int64_t chunks[] = {WINDOW / 2, 5, 9, 1};
   static struct run whole, cut;
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     whole = cases[i];
-    train(&whole, WINDOW);
+    int64_t window = window_of(&cases[i]), chunks[] = {window / 2, 5, 9, window / 14};
+    train(&whole, window);
     assert_true(whole.loss[STEPS - 1] != whole.loss[0]);
     for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
       cut = cases[i];
@@ -207,6 +211,13 @@ static void too_many_chunks_are_refused(void **state) {
                    SL_BAD_ARGUMENT);
   assert_non_null(strstr(sl_error(), "take 3 steps or more"));
   OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL, &(struct sl_trainer_options){.chunk = 3},
+                    &trainer));
+  sl_trainer_free(trainer);
+  sl_model_free(m);
+  m = new_model(SL_SHAPE(9000)); /* a recurrent state: chunks are not put together */
+  OK(sl_embedding(m, "wte", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 2}));
+  OK(sl_gru(m, "gru", &(struct sl_gru_options){.features = WORDS}));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL, &(struct sl_trainer_options){.chunk = 2},
                     &trainer));
   sl_trainer_free(trainer);
   sl_model_free(m);
