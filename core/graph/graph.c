@@ -69,6 +69,34 @@ static bool grow(void **list, int count, int *room, size_t size) {
   return true;
 }
 
+struct whole_use {
+  const struct sl__tensor *whole;
+  int use;
+};
+
+static int by_whole(const void *a, const void *b) {
+  const struct whole_use *x = a, *y = b;
+  if (x->whole == y->whole) return (x->use > y->use) - (x->use < y->use);
+  return (uintptr_t)x->whole < (uintptr_t)y->whole ? -1 : 1;
+}
+
+int *sl__graph_wholes(const struct sl__graph *g) {
+  size_t count = (size_t)g->use_count;
+  int *wholes = sl__alloc(count, sizeof *wholes, "a captured graph");
+  struct whole_use *sorted = sl__alloc(count, sizeof *sorted, "a captured graph");
+  for (int i = 0; sorted && i < g->use_count; i++)
+    sorted[i] = (struct whole_use){sl__whole_of(g->uses[i].tensor), i};
+  if (sorted && count) qsort(sorted, count, sizeof *sorted, by_whole);
+  for (int i = 0, first = 0; wholes && sorted && i < g->use_count; i++) {
+    if (sorted[i].whole != sorted[first].whole) first = i;
+    wholes[sorted[i].use] = sorted[first].use;
+  }
+  if (!sorted) free(wholes);
+  bool fine = sorted;
+  free(sorted);
+  return fine ? wholes : NULL;
+}
+
 int sl__graph_add_use(struct sl__graph *g, const struct tensor_use *use) {
   if (!grow((void **)&g->uses, g->use_count, &g->use_room, sizeof *g->uses)) return -1;
   g->uses[g->use_count] = *use;

@@ -6,37 +6,85 @@
 #include "core/base/error.h"
 #include "core/graph/graph_state.h"
 
+/* A call's use of a tensor or of a part of it. */
+struct access {
+  int call;
+  char way; /* 'r', 'w', 'm' or 's' */
+};
+
 /* What is known of the calls so far. */
 struct absorption {
   struct sl__graph *graph;
   bool *absorbs, *is_removed; /* [calls] */
+  /* The accesses to each tensor, in the order of the calls; of the one that use i is of, or is a
+   * part of, those from first[whole[i]] on, before first[whole[i] + 1]. */
+  int *whole, *first; /* [uses], [uses + 1] */
+  struct access *accesses;
 };
 
 static bool is_part_of(const struct sl__graph *g, int use, const struct sl__tensor *whole) {
   return sl__whole_of(g->uses[use].tensor) == whole;
 }
 
-/* Does the call use the tensor, or a part of it, in this way? 'x': it writes it. */
-static bool uses(const struct sl__graph *g, int c, const struct sl__tensor *whole, char way) {
-  const struct call *call = &g->calls[c];
-  const char *modes = call->op->modes;
-  for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
-    char access = sl__call_access(*modes, call->args->accumulate);
-    if (is_part_of(g, call->tensor[k], whole) && (way == 'x' ? access != 'r' : access == way))
-      return true;
+/* ---- the accesses to each tensor ---- */
+
+static void count_accesses(struct absorption *a) {
+  const struct sl__graph *g = a->graph;
+  for (int c = 0; c < g->call_count; c++)
+    for (int k = 0; k < g->calls[c].count; k++) a->first[a->whole[g->calls[c].tensor[k]] + 1]++;
+  for (int i = 0; i < g->use_count; i++) a->first[i + 1] += a->first[i];
+}
+
+/* `next` has room for a number a use. */
+static void list_accesses(struct absorption *a, int *next) {
+  const struct sl__graph *g = a->graph;
+  memcpy(next, a->first, (size_t)g->use_count * sizeof *next);
+  for (int c = 0; c < g->call_count; c++) {
+    const struct call *call = &g->calls[c];
+    const char *modes = call->op->modes;
+    for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes))
+      a->accesses[next[a->whole[call->tensor[k]]]++] =
+          (struct access){c, sl__call_access(*modes, call->args->accumulate)};
   }
+}
+
+static enum sl_status find_accesses(struct absorption *a) {
+  size_t uses = (size_t)a->graph->use_count, count = 0;
+  for (int c = 0; c < a->graph->call_count; c++) count += (size_t)a->graph->calls[c].count;
+  int *next = sl__alloc(uses, sizeof *next, "a captured graph");
+  a->whole = sl__graph_wholes(a->graph);
+  a->first = sl__alloc(uses + 1, sizeof *a->first, "a captured graph");
+  a->accesses = sl__alloc(count, sizeof *a->accesses, "a captured graph");
+  bool fine = next && a->whole && a->first && a->accesses;
+  if (fine) {
+    count_accesses(a);
+    list_accesses(a, next);
+  }
+  free(next);
+  return fine ? SL_OK : SL_NO_MEMORY;
+}
+
+/* Is the tensor that this use is of, or is a part of, written by a call from `begin` to before
+ * `end`?
+ */
+static bool is_written(const struct absorption *a, int use, int begin, int end) {
+  int whole = a->whole[use];
+  for (int i = a->first[whole]; i < a->first[whole + 1]; i++)
+    if (a->accesses[i].call >= begin && a->accesses[i].call < end && a->accesses[i].way != 'r')
+      return true;
   return false;
 }
 
 /* ---- the call that writes an input ---- */
 
 /* The only call that writes any part of the tensor; -1: there are several, or none. */
-static int only_writer(const struct sl__graph *g, const struct sl__tensor *whole) {
-  int writer = -1;
-  for (int c = 0; c < g->call_count; c++) {
-    if (!uses(g, c, whole, 'x')) continue;
+static int only_writer(const struct absorption *a, int use) {
+  int writer = -1, whole = a->whole[use];
+  for (int i = a->first[whole]; i < a->first[whole + 1]; i++) {
+    const struct access *access = &a->accesses[i];
+    if (access->way == 'r' || access->call == writer) continue;
     if (writer >= 0) return -1;
-    writer = c;
+    writer = access->call;
   }
   return writer;
 }
@@ -53,14 +101,12 @@ static bool is_simple(const struct sl__graph *g, int c, const struct sl__tensor 
 }
 
 /* Do its inputs have the same values when call `later` begins? */
-static bool inputs_last(const struct sl__graph *g, int c, int later) {
-  const struct call *call = &g->calls[c];
+static bool inputs_last(const struct absorption *a, int c, int later) {
+  const struct call *call = &a->graph->calls[c];
   const char *modes = call->op->modes;
   for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
     if (sl__call_access(*modes, call->args->accumulate) != 'r') continue;
-    const struct sl__tensor *whole = sl__whole_of(g->uses[call->tensor[k]].tensor);
-    for (int i = c + 1; i < later; i++)
-      if (uses(g, i, whole, 'x')) return false;
+    if (is_written(a, call->tensor[k], c + 1, later)) return false;
   }
   return true;
 }
@@ -73,13 +119,14 @@ static bool is_kept(const struct sl__graph *g, const struct sl__tensor *whole) {
 
 /* The call that writes this input of call c, if c could do its work: both run on CPUs, and no stage
  * of a pipeline gives work away. -1: there is none. */
-static int absorbed_writer(const struct sl__graph *g, int c, int use) {
+static int absorbed_writer(const struct absorption *a, int c, int use) {
+  const struct sl__graph *g = a->graph;
   const struct sl__tensor *tensor = g->uses[use].tensor, *whole = sl__whole_of(tensor);
-  int writer = tensor->is_piece || is_kept(g, whole) ? -1 : only_writer(g, whole);
+  int writer = tensor->is_piece || is_kept(g, whole) ? -1 : only_writer(a, use);
   if (writer < 0 || writer >= c) return -1;
   const struct call *call = &g->calls[writer];
   bool may = !call->args->bf16_mask && !call->mark.stage && sl__call_is_for_cpus(call);
-  return may && is_simple(g, writer, whole) && inputs_last(g, writer, c) ? writer : -1;
+  return may && is_simple(g, writer, whole) && inputs_last(a, writer, c) ? writer : -1;
 }
 
 /* The element of the whole at which a view begins. */
@@ -94,13 +141,14 @@ static int64_t first_element(const struct sl__tensor *tensor) {
 /* ---- the call that absorbs it ---- */
 
 /* Asks about all inputs; args get the answer. */
-static bool can_absorb(const struct sl__graph *g, int c, void *args) {
+static bool can_absorb(const struct absorption *a, int c, void *args) {
+  const struct sl__graph *g = a->graph;
   const struct call *call = &g->calls[c];
   const char *modes = call->op->modes;
   int inputs = 0;
   for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
     if (sl__call_access(*modes, call->args->accumulate) != 'r') continue;
-    int writer = absorbed_writer(g, c, call->tensor[k]);
+    int writer = absorbed_writer(a, c, call->tensor[k]);
     if (writer < 0) return false;
     const struct call *from = &g->calls[writer];
     int64_t first = first_element(g->uses[call->tensor[k]].tensor);
@@ -110,12 +158,12 @@ static bool can_absorb(const struct sl__graph *g, int c, void *args) {
   return inputs > 0;
 }
 
-static bool ask(const struct sl__graph *g, int c) {
-  const struct call *call = &g->calls[c];
+static bool ask(const struct absorption *a, int c) {
+  const struct call *call = &a->graph->calls[c];
   if (!call->absorb_input || !sl__call_is_for_cpus(call) || call->mark.stage) return false;
   _Alignas(8) char copy[call->args_size];
   memcpy(copy, call->args, call->args_size);
-  return can_absorb(g, c, (struct sl__args_header *)copy + 1);
+  return can_absorb(a, c, (struct sl__args_header *)copy + 1);
 }
 
 /* Do all readers of this call's output absorb it? */
@@ -125,9 +173,9 @@ static bool all_readers_absorb(const struct absorption *a, int c) {
   const char *modes = call->op->modes;
   for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
     if (sl__call_access(*modes, call->args->accumulate) == 'r') continue;
-    const struct sl__tensor *whole = sl__whole_of(g->uses[call->tensor[k]].tensor);
-    for (int i = 0; i < g->call_count; i++)
-      if (!a->absorbs[i] && uses(g, i, whole, 'r')) return false;
+    int whole = a->whole[call->tensor[k]];
+    for (int i = a->first[whole]; i < a->first[whole + 1]; i++)
+      if (a->accesses[i].way == 'r' && !a->absorbs[a->accesses[i].call]) return false;
   }
   return true;
 }
@@ -141,7 +189,7 @@ static void drop_partly_absorbed(const struct absorption *a) {
       const char *modes = g->calls[c].op->modes;
       for (int k = 0; k < g->calls[c].count && a->absorbs[c]; k++, modes = sl__next_mode(modes)) {
         if (sl__call_access(*modes, g->calls[c].args->accumulate) != 'r') continue;
-        if (all_readers_absorb(a, absorbed_writer(g, c, g->calls[c].tensor[k]))) continue;
+        if (all_readers_absorb(a, absorbed_writer(a, c, g->calls[c].tensor[k]))) continue;
         a->absorbs[c] = false;
         changed = true;
       }
@@ -179,10 +227,10 @@ static enum sl_status absorb(const struct absorption *a, int c) {
   const char *modes = call->op->modes;
   int count = 0, *tensor = sl__alloc((size_t)most_tensors(g), sizeof *tensor, "a captured graph");
   if (!tensor) return SL_NO_MEMORY;
-  can_absorb(g, c, call->args + 1);
+  can_absorb(a, c, call->args + 1);
   for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
     if (sl__call_access(*modes, call->args->accumulate) == 'r')
-      take_inputs(a, call, call->tensor[k], absorbed_writer(g, c, call->tensor[k]), tensor, &count);
+      take_inputs(a, call, call->tensor[k], absorbed_writer(a, c, call->tensor[k]), tensor, &count);
     else
       tensor[count++] = call->tensor[k];
   }
@@ -212,13 +260,16 @@ enum sl_status sl__graph_absorb(struct sl__graph *g) {
   enum sl_status status = SL_OK;
   a.absorbs = sl__alloc((size_t)g->call_count, sizeof *a.absorbs, "a captured graph");
   a.is_removed = sl__alloc((size_t)g->call_count, sizeof *a.is_removed, "a captured graph");
-  if (!a.absorbs || !a.is_removed) status = SL_NO_MEMORY;
-  for (int c = 0; c < g->call_count && status == SL_OK; c++) a.absorbs[c] = ask(g, c);
+  status = a.absorbs && a.is_removed ? find_accesses(&a) : SL_NO_MEMORY;
+  for (int c = 0; c < g->call_count && status == SL_OK; c++) a.absorbs[c] = ask(&a, c);
   if (status == SL_OK) drop_partly_absorbed(&a);
   for (int c = 0; c < g->call_count && status == SL_OK; c++)
     if (a.absorbs[c]) status = absorb(&a, c);
   if (status == SL_OK) remove_calls(&a);
   free(a.absorbs);
   free(a.is_removed);
+  free(a.whole);
+  free(a.first);
+  free(a.accesses);
   return status;
 }

@@ -1,5 +1,8 @@
 /* Finds branches: calls of a step's only subgraph that workers can run at the same time, such as
  * those of different replicas, and then the updates of different parameters. */
+#include <stdlib.h>
+
+#include "core/base/error.h"
 #include "core/graph/graph_state.h"
 
 bool sl__subgraph_is_lone(const struct sl__graph *g, const struct sl__subgraph *s) {
@@ -21,32 +24,62 @@ bool sl__subgraph_may_branch(const struct sl__graph *g, const struct sl__subgrap
          !passes_on(g);
 }
 
-/* ---- does a group wait for another? ---- */
+/* ---- which branches must a group follow? ---- */
 
 static bool writes(const struct call *call, const char *mode) {
   return sl__call_access(*mode, call->args->accumulate) != 'r';
 }
 
-/* Do both use a tensor, or parts of one, that either of them writes? */
-static bool calls_conflict(const struct sl__graph *g, const struct call *a, const struct call *b) {
-  const char *mode = a->op->modes;
-  for (int i = 0; i < a->count; i++, mode = sl__next_mode(mode)) {
-    const struct tensor_use *use = &g->uses[a->tensor[i]];
-    const char *other = b->op->modes;
-    for (int k = 0; k < b->count && !use->is_scratch; k++, other = sl__next_mode(other)) {
-      if (sl__whole_of(g->uses[b->tensor[k]].tensor) != sl__whole_of(use->tensor)) continue;
-      if (writes(a, mode) || writes(b, other)) return true;
-    }
-  }
-  return false;
+enum { NO_BRANCH = -1, BRANCHES = -2 };
+
+/* The branches of the superstep's groups that write a tensor or a part of it, and that use it:
+ * none, one or several. */
+struct tensor_branches {
+  int superstep; /* that they are of */
+  int writer, user;
+};
+
+struct branches {
+  const struct sl__graph *graph;
+  struct sl__subgraph *subgraph;
+  int *whole;                      /* see sl__graph_wholes */
+  struct tensor_branches *tensors; /* [uses] by `whole` */
+};
+
+static int join(int a, int b) {
+  if (a == NO_BRANCH || b == NO_BRANCH) return a == NO_BRANCH ? b : a;
+  return a == b ? a : BRANCHES;
 }
 
-static bool groups_conflict(const struct sl__graph *g, const struct fusion_group *a,
-                            const struct fusion_group *b) {
-  for (int i = a->first; i < a->end; i++)
-    for (int k = b->first; k < b->end; k++)
-      if (calls_conflict(g, &g->calls[i], &g->calls[k])) return true;
-  return false;
+/* That of the groups that the group must follow: those that write what it uses, and that use what
+ * it writes. */
+static int branch_before(const struct branches *b, const struct fusion_group *group,
+                         int superstep) {
+  int found = NO_BRANCH;
+  for (int c = group->first; c < group->end; c++) {
+    const struct call *call = &b->graph->calls[c];
+    const char *mode = call->op->modes;
+    for (int k = 0; k < call->count; k++, mode = sl__next_mode(mode)) {
+      const struct tensor_branches *t = &b->tensors[b->whole[call->tensor[k]]];
+      if (b->graph->uses[call->tensor[k]].is_scratch || t->superstep != superstep) continue;
+      found = join(found, writes(call, mode) ? t->user : t->writer);
+    }
+  }
+  return found;
+}
+
+static void note_group(const struct branches *b, const struct fusion_group *group) {
+  for (int c = group->first; c < group->end; c++) {
+    const struct call *call = &b->graph->calls[c];
+    const char *mode = call->op->modes;
+    for (int k = 0; k < call->count; k++, mode = sl__next_mode(mode)) {
+      struct tensor_branches *t = &b->tensors[b->whole[call->tensor[k]]];
+      if (t->superstep != group->superstep)
+        *t = (struct tensor_branches){group->superstep, NO_BRANCH, NO_BRANCH};
+      t->user = join(t->user, group->branch);
+      if (writes(call, mode)) t->writer = join(t->writer, group->branch);
+    }
+  }
 }
 
 /* ---- the branch of a group ---- */
@@ -60,19 +93,13 @@ static bool same_branch(const struct sl__graph *g, const struct fusion_group *a,
 
 /* Of the superstep that begins with group `first` and has `count` branches so far: the branch of
  * the groups that group `at` must follow; without such a group, that of its part of the step, or a
- * new one. -1: it must follow groups of several branches. */
-static int find_branch(const struct sl__graph *g, const struct sl__subgraph *s, int first, int at,
-                       int count) {
-  const struct fusion_group *groups = s->groups;
-  int found = -1;
-  for (int i = first; i < at; i++) {
-    if (groups[i].branch == found || !groups_conflict(g, &groups[i], &groups[at])) continue;
-    if (found >= 0) return -1;
-    found = groups[i].branch;
-  }
-  for (int i = first; i < at && found < 0; i++)
-    if (same_branch(g, &groups[i], &groups[at])) found = groups[i].branch;
-  if (found < 0) found = count < SL__TEAM_PARTS ? count : SL__TEAM_PARTS - 1;
+ * new one. BRANCHES: it must follow groups of several. */
+static int find_branch(const struct branches *b, int superstep, int first, int at, int count) {
+  const struct fusion_group *groups = b->subgraph->groups;
+  int found = branch_before(b, &groups[at], superstep);
+  for (int i = first; i < at && found == NO_BRANCH; i++)
+    if (same_branch(b->graph, &groups[i], &groups[at])) found = groups[i].branch;
+  if (found == NO_BRANCH) found = count < SL__TEAM_PARTS ? count : SL__TEAM_PARTS - 1;
   return found;
 }
 
@@ -95,13 +122,14 @@ static int end_superstep(const struct sl__graph *g, struct sl__subgraph *s, int 
   return count;
 }
 
-void sl__subgraph_find_branches(const struct sl__graph *g, struct sl__subgraph *s) {
+/* Returns the largest number of branches of a superstep. */
+static int find_supersteps(const struct branches *b) {
+  struct sl__subgraph *s = b->subgraph;
   int first = 0, count = 0, superstep = 0, most = 1;
-  int workers = (int)starpu_cpu_worker_get_count();
   for (int i = 0; i < s->group_count; i++) {
-    int branch = find_branch(g, s, first, i, count);
-    if (branch < 0) {
-      int branches = end_superstep(g, s, first, i, count);
+    int branch = find_branch(b, superstep, first, i, count);
+    if (branch == BRANCHES) {
+      int branches = end_superstep(b->graph, s, first, i, count);
       if (branches > most) most = branches;
       first = i;
       branch = count = 0;
@@ -109,12 +137,26 @@ void sl__subgraph_find_branches(const struct sl__graph *g, struct sl__subgraph *
     }
     s->groups[i].superstep = superstep;
     s->groups[i].branch = branch;
+    note_group(b, &s->groups[i]);
     if (branch >= count) count = branch + 1;
   }
-  int branches = end_superstep(g, s, first, s->group_count, count);
-  if (branches > most) most = branches;
+  int branches = end_superstep(b->graph, s, first, s->group_count, count);
+  return branches > most ? branches : most;
+}
+
+enum sl_status sl__subgraph_find_branches(const struct sl__graph *g, struct sl__subgraph *s) {
+  struct branches b = {.graph = g, .subgraph = s, .whole = sl__graph_wholes(g)};
+  int workers = (int)starpu_cpu_worker_get_count();
+  b.tensors = sl__alloc((size_t)g->use_count, sizeof *b.tensors, "a captured graph");
+  bool fine = b.whole && b.tensors;
+  for (int i = 0; i < g->use_count && fine; i++) b.tensors[i].superstep = -1;
+  int most = fine ? find_supersteps(&b) : 1;
+  free(b.whole);
+  free(b.tensors);
+  if (!fine) return SL_NO_MEMORY;
   if (g->cores && g->cores < most) most = g->cores;
   if (most > SL__TEAM_MOST) most = SL__TEAM_MOST;
   s->members = most < workers ? most : workers;
   s->has_branches = s->members > 1;
+  return SL_OK;
 }

@@ -13,6 +13,7 @@ struct cut {
   int *subgraph;       /* [calls] */
   int *whole;          /* [uses] the first use of the tensor or of any view of it */
   int *written, *read; /* [uses] by `whole`: the last subgraph that writes it, that uses it */
+  bool *has_both;      /* [uses] by `whole`: calls use it, and others a view of it */
   bool *is_closed;     /* [calls] of each subgraph: no call joins it any more */
   double *us;          /* [calls] of each subgraph */
   bool is_small_step;  /* one task has all of the step */
@@ -59,7 +60,7 @@ static bool mixes_views(const struct cut *cut, int subgraph, int at) {
   const struct sl__graph *g = cut->graph;
   const struct call *call = &g->calls[at];
   for (int k = 0; k < call->count; k++)
-    for (int i = 0; i < g->use_count; i++) {
+    for (int i = 0; i < g->use_count && cut->has_both[cut->whole[call->tensor[k]]]; i++) {
       int use = call->tensor[k];
       bool differ = !g->uses[i].tensor->whole != !g->uses[use].tensor->whole;
       if (differ && cut->whole[i] == cut->whole[use] && has_use(cut, subgraph, at, i)) return true;
@@ -100,17 +101,19 @@ static bool same_slice(const struct cut *cut, int i, int k) {
  * as fast in one task as in ten). Stages are left alone: each hands over as early as it can. */
 static void find_small(struct cut *cut) {
   const struct sl__graph *g = cut->graph;
-  double step = 0;
+  double step = 0, *us = cut->us; /* of each call; later of each subgraph */
   bool has_stages = false;
+  for (int c = 0; c < g->call_count; c++) us[c] = estimated_us(g, &g->calls[c]);
   for (int c = 0; c < g->call_count; c++) {
     double part = 0;
     for (int i = 0; i < g->call_count; i++)
-      if (sl__same_part(&g->calls[i], &g->calls[c])) part += estimated_us(g, &g->calls[i]);
+      if (sl__same_part(&g->calls[i], &g->calls[c])) part += us[i];
     cut->is_small_part[c] = !g->calls[c].mark.stage && part <= 4 * g->slice_us;
-    step += estimated_us(g, &g->calls[c]);
+    step += us[c];
     has_stages |= g->calls[c].mark.stage > 0;
   }
   cut->is_small_step = !has_stages && step <= 8 * g->slice_us;
+  for (int c = 0; c < g->call_count; c++) us[c] = 0;
 }
 
 /* The first subgraph that the call may join: the call must come after the calls that write its
@@ -213,15 +216,16 @@ static enum sl_status cut_open(struct cut *cut, struct sl__graph *g) {
   cut->us = sl__alloc(calls, sizeof *cut->us, "a captured graph");
   cut->is_small_part = sl__alloc(calls, sizeof *cut->is_small_part, "a captured graph");
   cut->bytes = sl__alloc(calls, sizeof *cut->bytes, "a captured graph");
-  cut->whole = sl__alloc(uses, sizeof *cut->whole, "a captured graph");
+  cut->whole = sl__graph_wholes(g);
   cut->written = sl__alloc(uses, sizeof *cut->written, "a captured graph");
   cut->read = sl__alloc(uses, sizeof *cut->read, "a captured graph");
+  cut->has_both = sl__alloc(uses, sizeof *cut->has_both, "a captured graph");
   bool fine = cut->subgraph && cut->is_closed && cut->us && cut->is_small_part && cut->bytes &&
-              cut->whole && cut->written && cut->read;
+              cut->whole && cut->written && cut->read && cut->has_both;
   if (!fine) return SL_NO_MEMORY;
   for (int i = 0; i < g->use_count; i++) {
-    const struct sl__tensor *whole = sl__whole_of(g->uses[i].tensor);
-    while (sl__whole_of(g->uses[cut->whole[i]].tensor) != whole) cut->whole[i]++;
+    bool is_view = g->uses[i].tensor->whole, first_is = g->uses[cut->whole[i]].tensor->whole;
+    cut->has_both[cut->whole[i]] |= is_view != first_is;
   }
   find_small(cut);
   return SL_OK;
@@ -236,6 +240,7 @@ static void cut_close(struct cut *cut) {
   free(cut->whole);
   free(cut->written);
   free(cut->read);
+  free(cut->has_both);
 }
 
 /* Puts each subgraph's calls together, in their order. */

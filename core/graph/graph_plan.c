@@ -328,7 +328,7 @@ enum sl_status sl__subgraph_plan(struct sl__graph *g, int subgraph) {
   if (!s->members) sl__graph_find_together(g, s);
   enum sl_status status = find_groups(g, s);
   limit_members(g, s);
-  if (status == SL_OK && s->has_branches) sl__subgraph_find_branches(g, s);
+  if (status == SL_OK && s->has_branches) status = sl__subgraph_find_branches(g, s);
   if (status == SL_OK && s->members > 1) status = make_team(g, s);
   if (status != SL_OK) return status;
   struct allocation *list = sl__alloc((size_t)g->use_count + 1, sizeof *list, "a captured graph");

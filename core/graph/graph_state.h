@@ -202,6 +202,9 @@ static inline bool sl__same_part(const struct call *a, const struct call *b) {
   return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&
          a->mark.microbatch == b->mark.microbatch && a->mark.chunk == b->mark.chunk;
 }
+/* [uses] the first use of the tensor that a use is of, or is a part of; to be freed. NULL without
+ * memory. */
+int *sl__graph_wholes(const struct sl__graph *graph);
 /* Appends an element; returns its index, or -1 without memory. */
 int sl__graph_add_use(struct sl__graph *graph, const struct tensor_use *use);
 
@@ -250,7 +253,8 @@ bool sl__subgraph_is_lone(const struct sl__graph *graph, const struct sl__subgra
 /* Could several workers run branches of it? */
 bool sl__subgraph_may_branch(const struct sl__graph *graph, const struct sl__subgraph *subgraph);
 /* Puts its groups into branches and supersteps; sets its members and has_branches. */
-void sl__subgraph_find_branches(const struct sl__graph *graph, struct sl__subgraph *subgraph);
+enum sl_status sl__subgraph_find_branches(const struct sl__graph *graph,
+                                          struct sl__subgraph *subgraph);
 /* Does a group have scratch memory for each member, for this call? */
 static inline bool sl__has_own_scratch(const struct fusion_group *group, const struct call *call) {
   return group->branches > 1 || (group->units && !call->cut.phases);
