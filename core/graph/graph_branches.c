@@ -51,8 +51,8 @@ static int join(int a, int b) {
   return a == b ? a : BRANCHES;
 }
 
-/* That of the groups that the group must follow: those that write what it uses, and that use what
- * it writes. */
+/* The branch of the groups that this group must follow: those that write a tensor of its calls, and
+ * those that use a tensor that it writes. */
 static int branch_before(const struct branches *b, const struct fusion_group *group,
                          int superstep) {
   int found = NO_BRANCH;
