@@ -35,7 +35,7 @@ static int64_t head_rows(const struct sl__memory_case *c, int i) {
   struct sl_shape out = c->model->layers[i].out;
   int64_t classes = out.dim[out.ndim - 1];
   if (i != c->model->count - 1) return 0;
-  if (c->chunk && c->chunk < out.dim[0] && sl__sums_by_chunk(c->model)) out.dim[0] = c->chunk;
+  if (c->chunk && c->chunk < out.dim[0] && sl__is_recurrent(c->model)) out.dim[0] = c->chunk;
   int64_t logits = c->rows * sl_shape_count(&out);
   return sl__head_takes_loss(c->model, c->loss, true, logits) ? logits / classes : 0;
 }
@@ -84,7 +84,7 @@ double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
 static double span_bytes(const struct sl__memory_case *c, int i) {
   const struct sl__layer *layer = &c->model->layers[i];
   double bytes = value_bytes(c, i);
-  if (!c->chunk || c->chunk >= c->model->sample.dim[0] || sl__sums_by_chunk(c->model)) return 0;
+  if (!c->chunk || c->chunk >= c->model->sample.dim[0] || sl__is_recurrent(c->model)) return 0;
   double loss = i == c->model->count - 1 ? 2 * bytes : 0;
   if (layer->is_frozen || (!layer->params.total && layer->tied_to < 0)) return loss;
   for (int k = 0; k < layer->input_count; k++)

@@ -131,7 +131,7 @@ out:
   return status;
 }
 
-bool sl__sums_by_chunk(const struct sl_model *model) {
+bool sl__is_recurrent(const struct sl_model *model) {
   for (int i = 0; i < model->count; i++)
     if (model->layers[i].state.ndim && !model->layers[i].state_is_cache) return true;
   return false;
@@ -140,7 +140,7 @@ bool sl__sums_by_chunk(const struct sl_model *model) {
 /* The chunks of a sequence are put together by one task (plan_span.c). */
 static enum sl_status check_chunks(const struct sl_model *model, int64_t chunk) {
   int64_t steps = model->sample.dim[0], least = (steps + SL__MOST_INPUTS - 1) / SL__MOST_INPUTS;
-  if (!chunk || chunk >= least || sl__sums_by_chunk(model)) return SL_OK;
+  if (!chunk || chunk >= least || sl__is_recurrent(model)) return SL_OK;
   return sl__fail(
       SL_BAD_ARGUMENT,
       "chunks of %lld time steps: a sequence of %lld would have more than %d; take %lld "

@@ -43,9 +43,10 @@ static inline bool sl__grid_is_here(const struct sl__grid *grid, int layer) {
   return sl__grid_member(grid, layer) == grid->member;
 }
 
-/* Do the sums over time of a sequence that is cut into chunks begin anew with each of them? So it
- * is in models with a recurrent state; in others the bits do not depend on where chunks end. */
-bool sl__sums_by_chunk(const struct sl_model *model);
+/* Has a layer a recurrent state, other than a cache of the sequence? Then the sums over time of a
+ * sequence that is cut into chunks begin anew with each of them; in other models the bits do not
+ * depend on where chunks end. */
+bool sl__is_recurrent(const struct sl_model *model);
 
 /* SL_BAD_ARGUMENT where a batch has fewer rows than it is to have slices. */
 enum sl_status sl__grid_check_batch(const struct sl__grid *grid, int64_t batch);

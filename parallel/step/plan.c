@@ -304,8 +304,9 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
       .model = model, .grid = grid, .batch = batch, .training = training, .chunks = 1, .span = 1};
   if (!sl__model_whole_layer(model)) plan->steps = steps ? steps : model->sample.dim[0];
   if (grid->chunk) plan->chunks = (int)((plan->steps + grid->chunk - 1) / grid->chunk);
-  plan->span = sl__sums_by_chunk(model) ? 1 : plan->chunks;
-  plan->batch_invariant = grid->chunk && !sl__sums_by_chunk(model);
+  bool is_recurrent = sl__is_recurrent(model);
+  plan->span = is_recurrent ? 1 : plan->chunks;
+  plan->batch_invariant = grid->chunk && !is_recurrent;
   SL__TRY(study_graph(plan));
   if (grid->math == SL_MATH_BF16)
     for (int i = 0; i < model->count; i++)

@@ -47,8 +47,7 @@ static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_
                     model->takes_tokens ? "[T, classes]" : "[classes]",
                     model->takes_tokens ? " over positions" : "");
   t->carry_state = options->carry_state;
-  for (int i = 0; i < model->count; i++)
-    t->stateful |= model->layers[i].state.ndim && !model->layers[i].state_is_cache;
+  t->stateful = sl__is_recurrent(model);
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
   SL__TRY(sl__grid_new(model, options, &t->grid));
   status = sl__trainer_ranks(model->context, options, &t->grid, &t->ranks);
