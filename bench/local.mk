@@ -1,5 +1,6 @@
 EXTRA_PROGRAMS += bench/bench_attention bench/bench_latency bench/bench_limits \
-	bench/bench_packing bench/bench_pipeline bench/bench_predict bench/bench_train
+	bench/bench_packing bench/bench_pipeline bench/bench_predict bench/bench_streaming \
+	bench/bench_train
 product_libs = $(OPENBLAS_LIBS) $(ONEDNN_LIBS)
 bench_libs = libstarling.la $(STARPU_LIBS) $(product_libs) $(JANSSON_LIBS) -lm -lpthread
 # both use the library's internals: kernels are wrapped, or replaced by ones that sleep
@@ -31,6 +32,8 @@ bench_bench_latency_SOURCES = bench/bench.h bench/bench_latency.c bench/peak.c
 bench_bench_latency_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_packing_SOURCES = bench/bench.h bench/bench_packing.c bench/peak.c
 bench_bench_packing_LDADD = $(bench_bench_pipeline_LDADD)
+bench_bench_streaming_SOURCES = bench/bench.h bench/bench_streaming.c bench/peak.c
+bench_bench_streaming_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_predict_SOURCES = bench/bench_predict.c $(bench_networks)
 bench_bench_predict_LDADD = $(bench_libs)
 bench_bench_train_SOURCES = bench/bench_train.c $(bench_networks)
@@ -71,7 +74,8 @@ bench_gpu_peak_LDADD = libstarling_all.la $(CUBLASLT_LIBS) $(product_libs) $(JAN
 endif
 benches = bench/bench_attention$(EXEEXT) bench/bench_latency$(EXEEXT) \
 	bench/bench_limits$(EXEEXT) bench/bench_packing$(EXEEXT) \
-	bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) bench/bench_train$(EXEEXT) \
+	bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
+	bench/bench_streaming$(EXEEXT) bench/bench_train$(EXEEXT) \
 	$(bench_jpeg) $(bench_mpi) $(bench_cuda)
 CLEANFILES += $(benches)
 bench: $(benches)

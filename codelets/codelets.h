@@ -530,6 +530,7 @@ struct sl__update {
   float average;        /* of moving_average: share of the average that stays */
   float lr_factor;      /* lr / the step's rate, of one shard; 0 means 1 */
   int64_t first, count; /* the elements to be updated; count 0: all */
+  bool streams;         /* parameters are written by streaming stores (core/base/streaming.h) */
 };
 enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
                           struct sl__tensor *param, struct sl__tensor *const *state, int count,

@@ -9,6 +9,7 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/weight_gradient.h"
+#include "core/base/streaming.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -19,12 +20,23 @@ SL__INLINE float *state_at(void *buffers[], int states, int k, int64_t offset, f
   return k < states ? (float *)sl__buffer(buffers, 1 + k) + offset : none;
 }
 
+/* Where a step writes n (up to BLOCK) parameters: in their place, or at first into `copy`. */
+SL__INLINE float *begin_parameters(bool streams, float *p, int64_t n, float *copy) {
+  if (streams && n > 0) memcpy(copy, p, (size_t)n * sizeof *p);
+  return streams ? copy : p;
+}
+
+SL__INLINE void end_parameters(bool streams, float *p, int64_t n, const float *copy) {
+  if (streams && n > 0) sl__stream_floats(p, copy, n);
+}
+
 /* Steps copy their rates: else the compiler must expect that writing a parameter changes them. */
 
 /* A step with the gradient of a dense layer that is computed tile by tile, instead of one that is
  * stored: on the elements [first, end) of the layer's block. */
 struct product_step {
   const void *rates;
+  bool streams;
   float *param, *a, *b; /* of element `first`; none: NULL */
   int64_t first, end, in;
 };
@@ -51,6 +63,7 @@ static struct product_step product_step_of(const struct sl__update_args *args, v
                                            int states, const void *rates) {
   int64_t from = args->u.first;
   return (struct product_step){.rates = rates,
+                               .streams = args->u.streams,
                                .param = (float *)sl__buffer(buffers, 0) + args->param_first + from,
                                .a = state_at(buffers, states, 0, from, NULL),
                                .b = state_at(buffers, states, 1, from, NULL),
@@ -96,7 +109,8 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
       const float *gradient = tile->values + r * SL__SKINNY_GEMM_COLUMNS +                         \
                               (from - (tile->row + r) * s->in - tile->column);                     \
       float *p = s->param + (from - s->first), *a = states > 0 ? s->a + (from - s->first) : p,     \
-            *b = states > 1 ? s->b + (from - s->first) : p;                                        \
+            *b = states > 1 ? s->b + (from - s->first) : p, copy[BLOCK],                           \
+            *to = begin_parameters(s->streams, p, n, copy);                                        \
       for (int64_t i = 0; i < n; i += 16) {                                                        \
         __builtin_prefetch(p + n + i, 1, 2);                                                       \
         if (states > 0) __builtin_prefetch(a + n + i, 1, 2);                                       \
@@ -105,8 +119,9 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
       for (int64_t i = 0; i < n; i++) {                                                            \
         float none[2] = {0}, *ai = states > 0 ? &a[i] : &none[0],                                  \
               *bi = states > 1 ? &b[i] : &none[1];                                                 \
-        sl__##name##_step(&rates, gradient[i], &p[i], ai, bi);                                     \
+        sl__##name##_step(&rates, gradient[i], &to[i], ai, bi);                                    \
       }                                                                                            \
+      end_parameters(s->streams, p, n, copy);                                                      \
     }                                                                                              \
   }                                                                                                \
   SL__SIMD static void name##_stored(void *buffers[], const struct sl__update_args *args,          \
@@ -114,16 +129,19 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
     const struct sl__##name##_rates rates = *begun;                                                \
     float factor =                                                                                 \
         sl__clip_factor(args->u.max_norm, args->has_norm ? sl__buffer(buffers, end) : NULL);       \
-    float gradient[BLOCK];                                                                         \
+    float gradient[BLOCK], copy[BLOCK];                                                            \
     int64_t last = args->u.first + args->count;                                                    \
     for (int64_t offset = args->u.first; offset < last; offset += BLOCK) {                         \
       int64_t n = last - offset < BLOCK ? last - offset : BLOCK;                                   \
       float *p = (float *)sl__buffer(buffers, 0) + args->param_first + offset;                     \
+      float *to = begin_parameters(args->u.streams, p, n, copy);                                   \
       float *a = state_at(buffers, states, 0, offset, gradient),                                   \
             *b = state_at(buffers, states, 1, offset, gradient);                                   \
       sl__sum_gradients(buffers, 1 + states, end, args->gradient_first + offset, n, factor,        \
                         gradient);                                                                 \
-      for (int64_t i = 0; i < n; i++) sl__##name##_step(&rates, gradient[i], &p[i], &a[i], &b[i]); \
+      for (int64_t i = 0; i < n; i++)                                                              \
+        sl__##name##_step(&rates, gradient[i], &to[i], &a[i], &b[i]);                              \
+      end_parameters(args->u.streams, p, n, copy);                                                 \
     }                                                                                              \
   }                                                                                                \
   SL__KERNEL void sl__##name##_cpu(void *buffers[], void *cl_arg) {                                \
@@ -136,6 +154,7 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
     } else {                                                                                       \
       name##_stored(buffers, args, &rates, sl__buffer_count(cl_arg) - args->has_norm);             \
     }                                                                                              \
+    if (args->u.streams) sl__stream_end();                                                         \
   }
 #include "codelets/ops.def"
 #undef SL__OP

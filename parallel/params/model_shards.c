@@ -141,6 +141,7 @@ static enum sl_status make_layer(struct sl__model_shards *kv, int i, int parts) 
   sl__shards_cut(i, block->total, parts, shards);
   for (int p = 0; p < parts; p++) {
     shards[p].param = sl__part(block->tensor, p);
+    shards[p].is_shared = kv->replicas > 1 && starpu_cpu_worker_get_count() > 1;
     shards[p].is_elsewhere = !sl__model_shards_has_layer(kv, i);
     set_factors(kv->model, &shards[p]);
   }

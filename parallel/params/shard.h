@@ -19,11 +19,12 @@ struct sl__shard {
   int64_t first, count; /* elements of the block */
   int rank;             /* of its owner; 0 if there is only one rank */
   int device;           /* of its owner: index into sl__owners.devices of that rank */
-  float lr_factor, decay_factor;                 /* see sl_group_rate, sl_group_decay */
+  float lr_factor, decay_factor;            /* see sl_group_rate, sl_group_decay */
   struct sl__decay_run run[SL__MOST_PARTS]; /* in their order; all of the shard */
   int run_count;
   struct sl__update_parts parts; /* the layer's parameters in the shard */
   bool is_elsewhere;             /* other members of the group have the block: no messages here */
+  bool is_shared;                /* several workers read the parameters */
   struct sl__launch launch;      /* for the tasks of its owner; the name outlives the shard */
   struct sl__tensor *param; /* f32 [count]: this rank's copy, a view of the block if that is cut;
                                NULL if this rank has none */

@@ -82,7 +82,7 @@ static void reference_lion(struct reference *r, const struct sl__update *u) {
 
 typedef void reference_step(struct reference *r, const struct sl__update *u);
 
-static void run(struct sl__op *op, reference_step *reference, int count, struct sl__update u) {
+static void run_once(struct sl__op *op, reference_step *reference, int count, struct sl__update u) {
   static struct reference r;
   struct sl__tensor *grads[70], *norm = u.max_norm > 0 ? tensor(SL_SHAPE(1), NULL) : NULL;
   memset(&r, 0, sizeof r);
@@ -102,6 +102,13 @@ static void run(struct sl__op *op, reference_step *reference, int count, struct 
   for (int k = 0; k < 2; k++) sl__tensor_free(state[k]);
   sl__tensor_free(norm);
   free(start);
+}
+
+/* By both kinds of stores. */
+static void run(struct sl__op *op, reference_step *reference, int count, struct sl__update u) {
+  run_once(op, reference, count, u);
+  u.streams = true;
+  run_once(op, reference, count, u);
 }
 
 static void sgd_matches(void **state) {

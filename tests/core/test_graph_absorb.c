@@ -115,6 +115,7 @@ out:
   return status;
 }
 
+/* Every other step writes by streaming stores. */
 static enum sl_status step(struct training *t, int64_t number) {
   const struct sl__update update = {.lr = 0.1f / (float)(1 + number),
                                     .weight_decay = 0.01f,
@@ -123,7 +124,8 @@ static enum sl_status step(struct training *t, int64_t number) {
                                     .beta2 = 0.999f,
                                     .epsilon = 1e-8f,
                                     .step = number + 1,
-                                    .max_norm = 0.1f};
+                                    .max_norm = 0.1f,
+                                    .streams = number % 2};
   struct sl__tensor *terms[REPLICAS];
   enum sl_status status;
   SL__TRY(gradients(t));

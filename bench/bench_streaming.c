@@ -1,0 +1,128 @@
+/* What it costs a core to write parameters that another core has read, by ordinary and by streaming
+ * stores (core/base/streaming.h), what it then costs the other core to read them, and how far the
+ * two cores are apart: the time in which a value goes there and back. In a virtual machine that
+ * changes while the benchmark runs; the line has the time before and after. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench/bench.h"
+#include "core/base/simd.h"
+#include "core/base/streaming.h"
+
+enum {
+  FLOATS = 320 << 10,
+  LINES = FLOATS / 16,
+  ROUNDS = 60,
+  TRIPS = 500,
+  BATCHES = 40,
+  BLOCK = 1024
+};
+
+/* The two threads take turns: the other one has it when `turn` is odd, and ends at -1. */
+static float *values, sum;
+static int turn, cpus[2];
+
+static void wait_for_turn(int number) {
+  while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != number) continue;
+}
+
+static void pass_turn(int number) { __atomic_store_n(&turn, number, __ATOMIC_RELEASE); }
+
+static void stay_on(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+/* 64 sums, so that reading does not wait for adding. */
+SL__SIMD static void read_all(void) {
+  float sums[64] = {0};
+  for (int i = 0; i < FLOATS; i += 64)
+    for (int k = 0; k < 64; k++) sums[k] += values[i + k];
+  for (int k = 0; k < 64; k++) sum += sums[k];
+}
+
+static void *read_in_turn(void *reads) {
+  stay_on(cpus[1]);
+  for (int at = 1; at < 2 * (*(const int *)reads ? ROUNDS : BATCHES * TRIPS); at += 2) {
+    wait_for_turn(at);
+    if (*(const int *)reads) read_all();
+    pass_turn(at + 1);
+  }
+  return NULL;
+}
+
+SL__SIMD static void write_all(bool streams) {
+  float block[BLOCK];
+  for (int at = 0; at < FLOATS; at += BLOCK) {
+    float *to = streams ? block : values + at;
+    for (int i = 0; i < BLOCK; i++) to[i] = values[at + i] * 0.5f + 1;
+    if (streams) sl__stream_floats(values + at, block, BLOCK);
+  }
+  sl__stream_end();
+}
+
+/* Nanoseconds of a trip to the other core and back: of the quickest batch of trips. */
+static double round_trip(void) {
+  pthread_t other;
+  int reads = 0;
+  turn = 0;
+  if (pthread_create(&other, NULL, read_in_turn, &reads)) return -1;
+  double best = 1;
+  for (int batch = 0, at = 1; batch < BATCHES; batch++) {
+    double begin = bench_now();
+    for (int trip = 0; trip < TRIPS; trip++, at += 2) {
+      pass_turn(at);
+      wait_for_turn(at + 1);
+    }
+    double seconds = bench_now() - begin;
+    if (seconds < best) best = seconds;
+  }
+  pthread_join(other, NULL);
+  return 1e9 * best / TRIPS;
+}
+
+static int measure(bool streams) {
+  pthread_t other;
+  double writing = 0, reading = 0, before = round_trip();
+  int reads = 1;
+  turn = 0;
+  if (pthread_create(&other, NULL, read_in_turn, &reads)) return 1;
+  for (int at = 1; at < 2 * ROUNDS; at += 2) {
+    double begin = bench_now();
+    write_all(streams);
+    double written = bench_now();
+    pass_turn(at);
+    wait_for_turn(at + 1);
+    writing += written - begin;
+    reading += bench_now() - written;
+  }
+  pthread_join(other, NULL);
+  return bench_print(json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "bench", "streaming", "stores",
+                               streams ? "streaming" : "ordinary", "write_ns_per_line",
+                               1e9 * writing / ROUNDS / LINES, "read_ns_per_line",
+                               1e9 * reading / ROUNDS / LINES, "round_trip_ns", before,
+                               "round_trip_ns_after", round_trip()));
+}
+
+int main(void) {
+  cpu_set_t set;
+  int count = 0, failed = 0;
+  if (sched_getaffinity(0, sizeof set, &set)) return 1;
+  for (int cpu = 0; cpu < CPU_SETSIZE && count < 2; cpu++)
+    if (CPU_ISSET(cpu, &set)) cpus[count++] = cpu;
+  values = aligned_alloc(64, FLOATS * sizeof *values);
+  if (count < 2 || !values) {
+    fprintf(stderr, "bench_streaming: it needs two processors and 2 MB of memory\n");
+    return 1;
+  }
+  memset(values, 0, FLOATS * sizeof *values);
+  stay_on(cpus[0]);
+  for (int round = 0; round < 3 && !failed; round++) failed = measure(false) || measure(true);
+  free(values);
+  return failed || !(sum >= 0);
+}
