@@ -15,7 +15,7 @@ static char mode_in(const struct sl__graph *g, const struct sl__subgraph *s, int
     for (int k = 0; k < g->calls[c].count; k++) {
       char access = sl__call_access(*modes, g->calls[c].args->accumulate);
       modes = sl__next_mode(modes);
-      if (g->calls[c].tensor[k] != number) continue;
+      if (sl__use_in_task(g, g->calls[c].tensor[k]) != number) continue;
       if (!mode) mode = access == 'w' ? 'z' : access == 'r' ? 'x' : 'y';
       if (access != 'r' && mode == 'x') mode = 'y';
     }
@@ -29,8 +29,9 @@ static void add_buffer(struct sl__subgraph *s, struct sl__tensor *tensor, char m
   s->use[s->count++] = use;
 }
 
-/* The buffer that has the tensor of use i, added if there is none yet. */
-static int buffer_of(struct sl__graph *g, struct sl__subgraph *s, int i) {
+/* The buffer that has the tensor of a use, added if there is none yet. */
+static int buffer_of(struct sl__graph *g, struct sl__subgraph *s, int use) {
+  int i = sl__use_in_task(g, use);
   const struct tensor_use *u = &g->uses[i];
   struct sl__tensor *tensor =
       u->weight_cache ? sl__weight_cache_tensor(u->weight_cache) : u->tensor;

@@ -17,6 +17,7 @@ struct cut {
   bool *is_closed;     /* [calls] of each subgraph: no call joins it any more */
   double *us;          /* [calls] of each subgraph */
   bool is_small_step;  /* one task has all of the step */
+  bool mixes_views;    /* that task may use a tensor and views of it */
   bool *is_small_part; /* [calls] one task has the call's part of the step */
   size_t *bytes;       /* [calls] the same; only counted with a limit */
 };
@@ -56,7 +57,7 @@ static size_t added_bytes(const struct cut *cut, int subgraph, int at) {
 }
 
 /* StarPU lets no task use a tensor and a view of it. */
-static bool mixes_views(const struct cut *cut, int subgraph, int at) {
+static bool would_mix_views(const struct cut *cut, int subgraph, int at) {
   const struct sl__graph *g = cut->graph;
   const struct call *call = &g->calls[at];
   for (int k = 0; k < call->count; k++)
@@ -96,13 +97,34 @@ static bool same_slice(const struct cut *cut, int i, int k) {
          (a->mark.aside == b->mark.aside && a->op->updates == b->op->updates);
 }
 
+/* May a team do the step as one task? Each worker needs a replica. A view is found in the whole
+ * tensor, which has a value as soon as one of its views has one: not if those are written first. */
+static bool is_for_team(const struct cut *cut) {
+  const struct sl__graph *g = cut->graph;
+  int workers = (int)starpu_cpu_worker_get_count(), replicas = 0;
+  if (cut->most || workers > SL__TEAM_MOST || !sl__graph_may_branch(g)) return false;
+  for (int c = 0; c < g->call_count; c++) {
+    const struct sl__place *place = &g->calls[c].place;
+    if (place->worker || place->where != STARPU_CPU) return false;
+    if (g->calls[c].mark.replica > replicas) replicas = g->calls[c].mark.replica;
+  }
+  for (int i = 0; i < g->use_count; i++) {
+    const struct tensor_use *u = &g->uses[i];
+    if (u->tensor->is_piece || (u->tensor->whole && u->is_written_first)) return false;
+  }
+  return replicas >= workers;
+}
+
 /* Tasks that wait for each other cost more time than a second worker gains, if they are short
  * (measured on two cores: a perceptron of 8 inputs and three layers of 64, batch 256, trains twice
- * as fast in one task as in ten). Stages are left alone: each hands over as early as it can. */
+ * as fast in one task as in ten). A team loses no time between tasks, and each of its members has
+ * the same work in every step. But StarPU has no choice then, and a helper leaves after 20 ms: so
+ * it does steps that take two cores some milliseconds. Stages are left alone: each hands over as
+ * early as it can. */
 static void find_small(struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   double step = 0, *us = cut->us; /* of each call; later of each subgraph */
-  bool has_stages = false;
+  bool has_stages = false, is_team = is_for_team(cut);
   for (int c = 0; c < g->call_count; c++) us[c] = estimated_us(g, &g->calls[c]);
   for (int c = 0; c < g->call_count; c++) {
     double part = 0;
@@ -112,7 +134,8 @@ static void find_small(struct cut *cut) {
     step += us[c];
     has_stages |= g->calls[c].mark.stage > 0;
   }
-  cut->is_small_step = !has_stages && step <= 8 * g->slice_us;
+  cut->is_small_step = !has_stages && step <= (is_team ? 400 : 8) * g->slice_us;
+  cut->mixes_views = cut->is_small_step && is_team;
   for (int c = 0; c < g->call_count; c++) us[c] = 0;
 }
 
@@ -138,7 +161,7 @@ static bool fits(const struct cut *cut, int subgraph, int at) {
   bool is_timed = g->slice_us > 0 && !is_short && !joins_parts(g, &g->calls[at].place);
   bool is_late = is_timed && us > g->slice_us && !is_passed_rows;
   if (cut->is_closed[subgraph] || is_late) return false;
-  if (mixes_views(cut, subgraph, at)) return false;
+  if (!cut->mixes_views && would_mix_views(cut, subgraph, at)) return false;
   return !cut->most || cut->bytes[subgraph] + added_bytes(cut, subgraph, at) <= cut->most;
 }
 
@@ -261,6 +284,21 @@ static enum sl_status sort_calls(const struct cut *cut) {
   return SL_OK;
 }
 
+/* A view is found in the buffer of its whole tensor, if the task has that. */
+static void find_wholes(const struct cut *cut) {
+  struct tensor_use *uses = cut->graph->uses;
+  for (int i = 0; i < cut->graph->use_count; i++) cut->read[i] = -1;
+  for (int i = 0; i < cut->graph->use_count; i++)
+    if (!uses[i].tensor->whole) cut->read[cut->whole[i]] = i;
+  for (int i = 0; i < cut->graph->use_count; i++) {
+    const struct sl__tensor *tensor = uses[i].tensor, *whole = tensor->whole;
+    if (!whole || cut->read[cut->whole[i]] < 0) continue;
+    uses[i].whole = 1 + cut->read[cut->whole[i]];
+    for (const struct sl__tensor *view = whole->views; view != tensor; view++)
+      uses[i].offset += view->bytes;
+  }
+}
+
 enum sl_status sl__graph_cut_calls(struct sl__graph *g) {
   struct cut cut;
   enum sl_status status = cut_open(&cut, g);
@@ -277,6 +315,7 @@ enum sl_status sl__graph_cut_calls(struct sl__graph *g) {
     record(&cut, c, s);
   }
   if (status == SL_OK) status = sort_calls(&cut);
+  if (status == SL_OK && cut.mixes_views) find_wholes(&cut);
   cut_close(&cut);
   return status;
 }

@@ -163,18 +163,21 @@ static void list_phases(const struct sl__graph *g, const struct sl__subgraph *s,
     const struct fusion_group *group = &s->groups[i];
     int parts = parts_of(g, s, group), members = group->slices || !group->units ? 0 : s->members;
     for (int phase = 0; phase < group->phases || !phase; phase++, n++) {
-      supersteps[n] = (struct sl__superstep){parts, !group->slices && !g->forced_parts, members};
+      supersteps[n] = (struct sl__superstep){
+          .parts = parts, .may_merge = !group->slices && !g->forced_parts, .members = members};
       s->group_phases[n] = (struct group_phase){.group = i, .phase = phase};
     }
   }
 }
 
-/* A part for each branch, which a member that comes late may take. */
+/* A part for each branch, which a member that comes late may take. Branches lie in the order of
+ * their work: so each member's own are as much, and in every step the same. */
 static void list_branches(const struct sl__subgraph *s, struct sl__superstep *supersteps) {
   for (int i = 0; i < s->group_count; i++) {
     const struct fusion_group *group = &s->groups[i];
     struct group_phase *at = &s->group_phases[group->superstep];
-    supersteps[group->superstep] = (struct sl__superstep){group->branches, false, s->members};
+    supersteps[group->superstep] = (struct sl__superstep){
+        .parts = group->branches, .members = s->members, .is_interleaved = true};
     if (!at->end) at->group = i;
     at->end = i + 1;
   }

@@ -28,7 +28,8 @@ static char *memory_of(const struct job *j, const struct call *call, const struc
                        int buffer, const struct assignment *a) {
   const struct sl__subgraph *s = j->subgraph;
   char *own = j->memory + s->members_at + (size_t)a->member * s->member_bytes;
-  if (u->weight_cache) return (char *)STARPU_VECTOR_GET_PTR(j->buffers[buffer]) + u->offset;
+  if (u->weight_cache || u->whole)
+    return (char *)STARPU_VECTOR_GET_PTR(j->buffers[buffer]) + u->offset;
   if (u->is_scratch)
     return a->group && sl__has_own_scratch(a->group, call) ? own : j->memory + s->common_at;
   if (!u->is_local) return j->memory + u->offset;
@@ -42,7 +43,7 @@ static void give_buffers(const struct job *j, const struct call *call, const str
   for (int k = 0; k < call->count; k++) {
     const struct tensor_use *u = &j->subgraph->graph->uses[call->tensor[k]];
     int buffer = call->buffer[k];
-    bool is_own = buffer >= 0 && !u->weight_cache;
+    bool is_own = buffer >= 0 && !u->weight_cache && !u->whole;
     if (!is_own) view[k] = view_of(u->tensor, memory_of(j, call, u, buffer, a));
     given[k] = is_own ? j->buffers[buffer] : (void *)&view[k];
   }

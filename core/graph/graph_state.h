@@ -77,7 +77,8 @@ struct tensor_use {
   bool is_internal;  /* only one subgraph uses it: it lies in the worker's memory */
   bool is_local;     /* only one fusion group by rows uses it: each member has its own rows */
   const struct sl__weight_cache *weight_cache; /* the member of the cache that holds it, or NULL */
-  size_t offset;                               /* in that memory */
+  int whole;     /* 1 + the use of the whole tensor that the task has instead of it; 0: none */
+  size_t offset; /* in that memory */
 };
 
 /* Calls of a subgraph that each part does one after the other. */
@@ -222,6 +223,11 @@ static inline bool sl__use_passes(const struct tensor_use *u) {
   return sl__use_is_temporary(u) && u->first_subgraph != u->last_subgraph;
 }
 
+/* The use whose tensor is the task's buffer. */
+static inline int sl__use_in_task(const struct sl__graph *graph, int use) {
+  return graph->uses[use].whole ? graph->uses[use].whole - 1 : use;
+}
+
 /* The tensor that has the memory: of a view the whole. */
 static inline const struct sl__tensor *sl__whole_of(const struct sl__tensor *tensor) {
   return tensor->whole ? tensor->whole : tensor;
@@ -250,7 +256,8 @@ enum sl_status sl__subgraph_plan_gpu(struct sl__graph *graph, struct sl__subgrap
 /* Is it the only task of a training's step, on CPUs? Such tasks run on the same worker in all
  * steps. */
 bool sl__subgraph_is_lone(const struct sl__graph *graph, const struct sl__subgraph *subgraph);
-/* Could several workers run branches of it? */
+/* Could several workers run branches of such a task of the graph; and of this subgraph? */
+bool sl__graph_may_branch(const struct sl__graph *graph);
 bool sl__subgraph_may_branch(const struct sl__graph *graph, const struct sl__subgraph *subgraph);
 /* Puts its groups into branches and supersteps; sets its members and has_branches. */
 enum sl_status sl__subgraph_find_branches(const struct sl__graph *graph,

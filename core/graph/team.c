@@ -69,12 +69,15 @@ static uint64_t bits(int first, int end) {
 }
 
 static uint64_t own_parts(const struct sl__superstep *r, int member) {
+  uint64_t own = 0;
   if (member >= r->members) return 0;
+  for (int p = member; p < r->parts && r->is_interleaved; p += r->members) own |= bits(p, p + 1);
+  if (r->is_interleaved) return own;
   return bits(member * r->parts / r->members, (member + 1) * r->parts / r->members);
 }
 
-/* Takes a part: the first of the member's own range that is left; else the last one left, which is
- * the last that its owner would take; without ranges the first. -1: none is left. */
+/* Takes a part: the first of the member's own that is left; else the last one left, which is the
+ * last that its owner would take; the first where none are a member's own. -1: none is left. */
 static int take(struct progress *s, const struct sl__superstep *superstep, int member) {
   uint64_t taken = __atomic_load_n(&s->taken, __ATOMIC_RELAXED), own = own_parts(superstep, member);
   for (;;) {

@@ -15,7 +15,9 @@ enum { SL__TEAM_MOST = 16, SL__TEAM_PARTS = 64 };
 struct sl__superstep {
   int parts;      /* 1 (the leader does it) to SL__TEAM_PARTS */
   bool may_merge; /* a leader without other members may do all parts as one */
-  int members;    /* each of them first takes the parts of its own range; 0: no ranges */
+  int members;    /* each of them first takes its own parts; 0: none are a member's own */
+  /* Its own parts are every members-th one, from that of its number on; else a run of parts. */
+  bool is_interleaved;
 };
 
 /* Does one part of a superstep, of `parts` (1 if they are merged), as that member. Two threads at a
@@ -34,8 +36,8 @@ void sl__team_free(struct sl__team *team);
 void sl__team_lead(struct sl__team *team, int member, void *job);
 
 /* Take part in the job as that member until it ends. Returns at once if no job is expected, and
- * after timeout_us if the job has not begun or has that member already. A member takes the parts of
- * its own range first: their data may still be in its caches. */
+ * after timeout_us if the job has not begun or has that member already. A member takes its own
+ * parts first: their data may still be in its caches. */
 void sl__team_join(struct sl__team *team, int member, double timeout_us);
 
 /* A job will begin: members that join wait for it. */

@@ -1,21 +1,23 @@
 /* Branches of a step's only task (core/graph/graph_branches.c): workers run the calls of different
  * replicas, and then updates, at the same time, with the bits of single tasks; also where a call
- * follows two branches, where one worker has to do all, and where runs queue up. */
+ * follows two branches, where updates are of views of a tensor that the replicas read, where one
+ * worker has to do all, and where runs queue up. */
 #include "tests/common/check.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/runtime/wait.h"
 
-enum { REPLICAS = 3, ROWS = 8, CHANNELS = 10, SIDE = 7, CLASSES = 5, RUNS = 60 };
+enum { REPLICAS = 3, PARTS = 3, ROWS = 8, CHANNELS = 10, SIDE = 7, CLASSES = 5, RUNS = 60 };
 
 /* A convolution, relu and a dense layer; its output is its gradient. After the updates comes a
  * large tensor, whose memory others had before. */
 struct training {
   int replicas;
+  int parts;    /* of the dense layer's parameters: views that are updated one by one */
   bool crosses; /* each replica reads the relu of the one before it */
   struct sl__tensor *x[REPLICAS], *z[REPLICAS], *t[REPLICAS], *y[REPLICAS], *dt[REPLICAS];
   struct sl__tensor *filter_grad[REPLICAS], *grad[REPLICAS];
-  struct sl__tensor *filter, *param, *filter_state[2], *state[2];
+  struct sl__tensor *filter, *param, *filter_state[2], *state[PARTS][2];
   struct sl__tensor *large, *kept;
 };
 
@@ -31,6 +33,22 @@ static struct sl_shape param_shape(void) {
   return SL_SHAPE(CLASSES * (CHANNELS * SIDE * SIDE + 1));
 }
 
+static int64_t part_length(const struct training *t, int part) {
+  const struct sl_shape shape = param_shape();
+  int64_t all = sl_shape_count(&shape), each = all / t->parts + 1;
+  return part + 1 < t->parts ? each : all - part * each;
+}
+
+static struct sl__tensor *part_of(struct sl__tensor *whole, int part) {
+  return whole->view_count ? &whole->views[part] : whole;
+}
+
+static void split(const struct training *t, struct sl__tensor *whole) {
+  int64_t lengths[PARTS];
+  for (int p = 0; p < t->parts; p++) lengths[p] = part_length(t, p);
+  if (t->parts > 1) OK(sl__tensor_split(whole, t->parts, lengths));
+}
+
 static void make(struct training *t) {
   const struct sl_shape inner = SL_SHAPE(ROWS, CHANNELS, SIDE, SIDE);
   for (int r = 0; r < t->replicas; r++) {
@@ -40,15 +58,17 @@ static void make(struct training *t) {
     t->dt[r] = temporary(inner);
     t->y[r] = temporary(SL_SHAPE(ROWS, CLASSES));
     t->filter_grad[r] = temporary(filter_shape());
-    t->grad[r] = temporary(param_shape());
+    t->grad[r] = t->parts > 1 ? tensor(param_shape(), NULL) : temporary(param_shape());
+    split(t, t->grad[r]);
   }
   t->large = temporary(SL_SHAPE(5 * ROWS, CHANNELS, SIDE, SIDE));
   t->kept = temporary(SL_SHAPE(5 * ROWS, CHANNELS, SIDE, SIDE));
   t->filter = random_tensor(filter_shape(), 10);
   t->param = random_tensor(param_shape(), 11);
+  split(t, t->param);
   for (int k = 0; k < sl__update_states(&sl__op_sgd_momentum); k++) {
     t->filter_state[k] = tensor(filter_shape(), NULL);
-    t->state[k] = tensor(param_shape(), NULL);
+    for (int p = 0; p < t->parts; p++) t->state[p][k] = tensor(SL_SHAPE(part_length(t, p)), NULL);
   }
 }
 
@@ -65,7 +85,7 @@ static void drop(struct training *t) {
   sl__tensor_free(t->param);
   for (int k = 0; k < sl__update_states(&sl__op_sgd_momentum); k++) {
     sl__tensor_free(t->filter_state[k]);
-    sl__tensor_free(t->state[k]);
+    for (int p = 0; p < t->parts; p++) sl__tensor_free(t->state[p][k]);
   }
 }
 
@@ -95,7 +115,12 @@ static enum sl_status step(struct training *t) {
   for (int r = 0; r < t->replicas; r++) SL__TRY(passes(t, r));
   SL__TRY(sl__update(context, op, &l, t->filter, t->filter_state, t->replicas, t->filter_grad, NULL,
                      &update));
-  SL__TRY(sl__update(context, op, &l, t->param, t->state, t->replicas, t->grad, NULL, &update));
+  for (int p = 0; p < t->parts; p++) {
+    struct sl__tensor *terms[REPLICAS];
+    for (int r = 0; r < t->replicas; r++) terms[r] = part_of(t->grad[r], p);
+    SL__TRY(sl__update(context, op, &l, part_of(t->param, p), t->state[p], t->replicas, terms, NULL,
+                       &update));
+  }
   SL__TRY(sl__fill(context, &l, t->large, 0.5f));
   SL__TRY(sl__activation_forward(context, &l, t->large, t->kept, SL_ACTIVATION_TANH));
 out:
@@ -124,8 +149,12 @@ static void run_captured(struct training *t, int cores, struct weights *w) {
   OK(sl__graph_keep(graph, t->kept));
   sl__graph_capture(graph);
   OK(sl__graph_compile(graph, step(t)));
-  assert_int_equal(sl__graph_tasks(graph), 1);
-  assert_int_equal(sl__graph_members(graph), cores);
+  if (t->parts == 1 || (cores > 1 && t->replicas > 1)) {
+    assert_int_equal(sl__graph_tasks(graph), 1);
+    assert_int_equal(sl__graph_members(graph), cores);
+  } else {
+    assert_true(sl__graph_tasks(graph) > 1); /* StarPU's tasks do not mix views and wholes */
+  }
   for (int i = 0; i < RUNS; i++) {
     OK(sl__graph_submit(graph, &(struct sl__graph_run){.step = &record}));
     if (i % 16 == 0) OK(sl__wait_for_all(context)); /* helpers stop, and are asked again */
@@ -139,17 +168,60 @@ static void run_captured(struct training *t, int cores, struct weights *w) {
 
 static void branches_give_the_same_bits(void **state) {
   (void)state;
-  for (int crosses = 0; crosses < 2; crosses++)
-    for (int replicas = 1; replicas <= REPLICAS; replicas++)
-      for (int cores = 1; cores <= 2; cores++) {
-        struct training t = {.replicas = replicas, .crosses = crosses};
-        struct weights want, got;
-        run_eager(&t, &want);
-        assert_true(isfinite(want.param[0]) && want.param[0] != 0);
-        run_captured(&t, cores, &got);
-        assert_memory_equal(want.filter, got.filter, sizeof got.filter);
-        assert_memory_equal(want.param, got.param, sizeof got.param);
-      }
+  for (int i = 0; i < 2 * REPLICAS * 2 * 2; i++) {
+    int cores = 1 + i / (2 * REPLICAS * 2);
+    struct training t = {
+        .replicas = 1 + i % REPLICAS, .crosses = i / REPLICAS % 2, .parts = i / 6 % 2 ? PARTS : 1};
+    struct weights want, got;
+    run_eager(&t, &want);
+    assert_true(isfinite(want.param[0]) && want.param[0] != 0);
+    run_captured(&t, cores, &got);
+    assert_memory_equal(want.filter, got.filter, sizeof got.filter);
+    assert_memory_equal(want.param, got.param, sizeof got.param);
+  }
+}
+
+/* ---- which steps are one task ---- */
+
+/* 2,000 us by the estimate. */
+static void write_nothing(void *buffers[], void *cl_arg) { (void)buffers, (void)cl_arg; }
+
+static struct sl__op long_call = {
+    .codelet = {.name = "long_call", .cpu_funcs = {write_nothing}, .nbuffers = 1}, .modes = "w"};
+
+static int tasks_of(int replicas, int calls, struct sl__place place) {
+  struct sl__tensor *y[REPLICAS];
+  struct sl__graph *graph;
+  enum sl_status status = SL_OK;
+  for (int r = 0; r < replicas; r++) y[r] = temporary(SL_SHAPE(8));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_join_slices(graph, 50);
+  for (int r = 0; r < replicas; r++) OK(sl__graph_keep(graph, y[r]));
+  sl__graph_capture(graph);
+  for (int i = 0; i < replicas * calls && status == SL_OK; i++) {
+    const struct sl__launch l = {
+        .name = "test", .place = place, .mark = {.replica = 1 + i % replicas}};
+    status = sl__submit(context, &long_call, &l, 1, &y[i % replicas], NULL, 0, 1e8, 0);
+  }
+  OK(sl__graph_compile(graph, status));
+  int tasks = sl__graph_tasks(graph);
+  sl__graph_free(graph);
+  for (int r = 0; r < replicas; r++) sl__tensor_free(y[r]);
+  return tasks;
+}
+
+/* Of some milliseconds, with a replica for each worker, at no certain place. */
+static void a_team_does_steps_of_milliseconds(void **state) {
+  (void)state;
+  const struct sl__place cpus = {.where = STARPU_CPU}, first = {.where = STARPU_CPU, .worker = 1};
+  assert_int_equal(tasks_of(2, 4, cpus), 1);
+  assert_int_equal(tasks_of(3, 3, cpus), 1);
+  assert_int_equal(tasks_of(1, 4, cpus), 4);
+  assert_int_equal(tasks_of(2, 4, first), 8);
+  assert_int_equal(tasks_of(2, 6, cpus), 12); /* 24 ms */
+  setenv("STARPU_LIMIT_CPU_MEM", "1000", 1);
+  assert_int_equal(tasks_of(2, 4, cpus), 8);
+  unsetenv("STARPU_LIMIT_CPU_MEM");
 }
 
 /* ---- who runs them ---- */
@@ -208,6 +280,7 @@ int main(void) {
   setenv("STARPU_NCPU", "2", 1);
   setenv("STARPU_SILENT", "1", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(branches_give_the_same_bits),
+                                     cmocka_unit_test(a_team_does_steps_of_milliseconds),
                                      cmocka_unit_test(a_second_worker_comes)};
   return cmocka_run_group_tests_name("graph_branches", tests, open_context, close_context);
 }

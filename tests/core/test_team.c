@@ -46,7 +46,7 @@ static struct sl__team *team_new(void) {
   struct sl__team *team;
   for (int r = 0; r < SUPERSTEPS; r++) {
     static const int parts[] = {1, MEMBERS, 7, SL__TEAM_PARTS, 2};
-    supersteps[r] = (struct sl__superstep){parts[r % 5], r % 3 == 0, r % 4};
+    supersteps[r] = (struct sl__superstep){parts[r % 5], r % 3 == 0, r % 4, r % 7 < 3};
   }
   OK(sl__team_new(SUPERSTEPS, supersteps, work, &team));
   return team;
