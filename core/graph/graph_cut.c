@@ -97,12 +97,14 @@ static bool same_slice(const struct cut *cut, int i, int k) {
          (a->mark.aside == b->mark.aside && a->op->updates == b->op->updates);
 }
 
-/* May a team do the step as one task? Each worker needs a replica. A view is found in the whole
+/* May a team do the step as one task? Each worker needs a replica, and a user who has named a
+ * scheduler of StarPU's wants it to choose. A view is found in the whole
  * tensor, which has a value as soon as one of its views has one: not if those are written first. */
 static bool is_for_team(const struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   int workers = (int)starpu_cpu_worker_get_count(), replicas = 0;
   if (cut->most || workers > SL__TEAM_MOST || !sl__graph_may_branch(g)) return false;
+  if (getenv("STARPU_SCHED")) return false;
   for (int c = 0; c < g->call_count; c++) {
     const struct sl__place *place = &g->calls[c].place;
     if (place->worker || place->where != STARPU_CPU) return false;

@@ -222,6 +222,9 @@ static void a_team_does_steps_of_milliseconds(void **state) {
   setenv("STARPU_LIMIT_CPU_MEM", "1000", 1);
   assert_int_equal(tasks_of(2, 4, cpus), 8);
   unsetenv("STARPU_LIMIT_CPU_MEM");
+  setenv("STARPU_SCHED", "lws", 1);
+  assert_int_equal(tasks_of(2, 4, cpus), 8);
+  unsetenv("STARPU_SCHED");
 }
 
 /* ---- who runs them ---- */
@@ -279,6 +282,7 @@ static void a_second_worker_comes(void **state) {
 int main(void) {
   setenv("STARPU_NCPU", "2", 1);
   setenv("STARPU_SILENT", "1", 0);
+  unsetenv("STARPU_SCHED");
   const struct CMUnitTest tests[] = {cmocka_unit_test(branches_give_the_same_bits),
                                      cmocka_unit_test(a_team_does_steps_of_milliseconds),
                                      cmocka_unit_test(a_second_worker_comes)};
