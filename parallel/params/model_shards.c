@@ -120,6 +120,14 @@ static void set_factors(const struct sl_model *model, struct sl__shard *shard) {
   }
 }
 
+/* Do several workers have the parameters in their caches? Of large models these keep few lines from
+ * one step to the next. */
+static bool is_shared(const struct sl__model_shards *kv) {
+  const int64_t most = 2 << 20; /* floats: 8 MB */
+  return kv->replicas > 1 && starpu_cpu_worker_get_count() > 1 &&
+         sl_model_parameters(kv->model) <= most;
+}
+
 /* All ranks cut all layers alike, also the layers of other members. */
 static enum sl_status make_layer(struct sl__model_shards *kv, int i, int parts) {
   struct sl__block *block = &kv->model->layers[i].params;
@@ -141,7 +149,7 @@ static enum sl_status make_layer(struct sl__model_shards *kv, int i, int parts) 
   sl__shards_cut(i, block->total, parts, shards);
   for (int p = 0; p < parts; p++) {
     shards[p].param = sl__part(block->tensor, p);
-    shards[p].is_shared = kv->replicas > 1 && starpu_cpu_worker_get_count() > 1;
+    shards[p].is_shared = is_shared(kv);
     shards[p].is_elsewhere = !sl__model_shards_has_layer(kv, i);
     set_factors(kv->model, &shards[p]);
   }

@@ -24,7 +24,7 @@ struct sl__shard {
   int run_count;
   struct sl__update_parts parts; /* the layer's parameters in the shard */
   bool is_elsewhere;             /* other members of the group have the block: no messages here */
-  bool is_shared;                /* several workers read the parameters */
+  bool is_shared;                /* several workers have the parameters in their caches */
   struct sl__launch launch;      /* for the tasks of its owner; the name outlives the shard */
   struct sl__tensor *param; /* f32 [count]: this rank's copy, a view of the block if that is cut;
                                NULL if this rank has none */
