@@ -181,6 +181,64 @@ static void branches_give_the_same_bits(void **state) {
   }
 }
 
+/* ---- views and whole tensors ---- */
+
+/* Replicas read all of a tensor, then one of its views moves, which is more work. */
+struct reading {
+  struct sl__tensor *all, *gradient, *square[2];
+};
+
+static enum sl_status read_and_move(struct reading *t) {
+  const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
+  const struct sl__update update = {.lr = 1, .step = 1};
+  enum sl_status status = SL_OK;
+  for (int r = 0; r < 2 && status == SL_OK; r++) {
+    struct sl__launch own = l;
+    own.mark.replica = 1 + r;
+    status = sl__square_sum(context, &own, t->all, t->square[r]);
+  }
+  if (status == SL_OK)
+    status = sl__update(context, &sl__op_sgd, &l, &t->all->views[0], NULL, 1, &t->gradient, NULL,
+                        &update);
+  return status;
+}
+
+static void run_reading(bool captured, float *squares) {
+  const struct sl__step_record record = {.lr = 1};
+  const int64_t lengths[] = {60000, 4};
+  struct reading t = {.all = random_tensor(SL_SHAPE(60004), 1),
+                      .gradient = random_tensor(SL_SHAPE(60000), 2),
+                      .square = {tensor(SL_SHAPE(1), NULL), tensor(SL_SHAPE(1), NULL)}};
+  struct sl__graph *graph = NULL;
+  OK(sl__tensor_split(t.all, 2, lengths));
+  if (captured) {
+    OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+    sl__graph_join_slices(graph, 1e6);
+    sl__graph_capture(graph);
+    OK(sl__graph_compile(graph, read_and_move(&t)));
+    assert_int_equal(sl__graph_tasks(graph), 1);
+    assert_int_equal(sl__graph_members(graph), 2);
+  }
+  for (int i = 0; i < RUNS; i++)
+    OK(captured ? sl__graph_submit(graph, &(struct sl__graph_run){.step = &record})
+                : read_and_move(&t));
+  for (int r = 0; r < 2; r++) OK(sl__tensor_read(t.square[r], &squares[r]));
+  OK(sl__wait_for_all(context));
+  if (captured) sl__graph_free(graph);
+  for (int r = 0; r < 2; r++) sl__tensor_free(t.square[r]);
+  sl__tensor_free(t.gradient);
+  sl__tensor_free(t.all);
+}
+
+static void a_view_moves_after_the_whole_was_read(void **state) {
+  (void)state;
+  float want[2], got[2];
+  run_reading(false, want);
+  assert_true(want[0] > 0 && isfinite(want[0]));
+  run_reading(true, got);
+  assert_memory_equal(want, got, sizeof got);
+}
+
 /* ---- which steps are one task ---- */
 
 /* 2,000 us by the estimate. */
@@ -284,6 +342,7 @@ int main(void) {
   setenv("STARPU_SILENT", "1", 0);
   unsetenv("STARPU_SCHED");
   const struct CMUnitTest tests[] = {cmocka_unit_test(branches_give_the_same_bits),
+                                     cmocka_unit_test(a_view_moves_after_the_whole_was_read),
                                      cmocka_unit_test(a_team_does_steps_of_milliseconds),
                                      cmocka_unit_test(a_second_worker_comes)};
   return cmocka_run_group_tests_name("graph_branches", tests, open_context, close_context);
