@@ -3,6 +3,7 @@
 #define SL_BENCH_BENCH_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "core/base/cpu_time.h"
 
@@ -14,5 +15,12 @@ int bench_print(json_t *line);
 /* GFLOP/s of a product at 2048^3 by OpenBLAS or oneDNN, whichever is faster, one on each processor
  * at once; prints its line. Returns 0 or 1. */
 int bench_peak(double *gflops);
+
+/* Nanoseconds in which a value goes from one processor to another one and back, the first two that
+ * this process may use: how far apart they are. 0: there is only one. */
+double bench_round_trip_ns(void);
+
+bool bench_two_cpus(int cpu[2]);
+void bench_stay_on(int cpu); /* the calling thread */
 
 #endif

@@ -12,16 +12,9 @@
 #include "core/base/simd.h"
 #include "core/base/streaming.h"
 
-enum {
-  FLOATS = 320 << 10,
-  LINES = FLOATS / 16,
-  ROUNDS = 60,
-  TRIPS = 500,
-  BATCHES = 40,
-  BLOCK = 1024
-};
+enum { FLOATS = 320 << 10, LINES = FLOATS / 16, ROUNDS = 60, BLOCK = 1024 };
 
-/* The two threads take turns: the other one has it when `turn` is odd, and ends at -1. */
+/* The two threads take turns: the other one has it when `turn` is odd. */
 static float *values, sum;
 static int turn, cpus[2];
 
@@ -31,13 +24,6 @@ static void wait_for_turn(int number) {
 
 static void pass_turn(int number) { __atomic_store_n(&turn, number, __ATOMIC_RELEASE); }
 
-static void stay_on(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  sched_setaffinity(0, sizeof set, &set);
-}
-
 /* 64 sums, so that reading does not wait for adding. */
 SL__SIMD static void read_all(void) {
   float sums[64] = {0};
@@ -46,11 +32,12 @@ SL__SIMD static void read_all(void) {
   for (int k = 0; k < 64; k++) sum += sums[k];
 }
 
-static void *read_in_turn(void *reads) {
-  stay_on(cpus[1]);
-  for (int at = 1; at < 2 * (*(const int *)reads ? ROUNDS : BATCHES * TRIPS); at += 2) {
+static void *read_in_turn(void *nothing) {
+  (void)nothing;
+  bench_stay_on(cpus[1]);
+  for (int at = 1; at < 2 * ROUNDS; at += 2) {
     wait_for_turn(at);
-    if (*(const int *)reads) read_all();
+    read_all();
     pass_turn(at + 1);
   }
   return NULL;
@@ -66,32 +53,14 @@ SL__SIMD static void write_all(bool streams) {
   sl__stream_end();
 }
 
-/* Nanoseconds of a trip to the other core and back: of the quickest batch of trips. */
-static double round_trip(void) {
-  pthread_t other;
-  int reads = 0;
-  turn = 0;
-  if (pthread_create(&other, NULL, read_in_turn, &reads)) return -1;
-  double best = 1;
-  for (int batch = 0, at = 1; batch < BATCHES; batch++) {
-    double begin = bench_now();
-    for (int trip = 0; trip < TRIPS; trip++, at += 2) {
-      pass_turn(at);
-      wait_for_turn(at + 1);
-    }
-    double seconds = bench_now() - begin;
-    if (seconds < best) best = seconds;
-  }
-  pthread_join(other, NULL);
-  return 1e9 * best / TRIPS;
-}
-
 static int measure(bool streams) {
   pthread_t other;
-  double writing = 0, reading = 0, before = round_trip();
-  int reads = 1;
+  cpu_set_t all;
+  double writing = 0, reading = 0, before = bench_round_trip_ns();
   turn = 0;
-  if (pthread_create(&other, NULL, read_in_turn, &reads)) return 1;
+  if (sched_getaffinity(0, sizeof all, &all)) return 1;
+  bench_stay_on(cpus[0]);
+  if (pthread_create(&other, NULL, read_in_turn, NULL)) return 1;
   for (int at = 1; at < 2 * ROUNDS; at += 2) {
     double begin = bench_now();
     write_all(streams);
@@ -102,26 +71,23 @@ static int measure(bool streams) {
     reading += bench_now() - written;
   }
   pthread_join(other, NULL);
+  sched_setaffinity(0, sizeof all, &all);
   return bench_print(json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "bench", "streaming", "stores",
                                streams ? "streaming" : "ordinary", "write_ns_per_line",
                                1e9 * writing / ROUNDS / LINES, "read_ns_per_line",
                                1e9 * reading / ROUNDS / LINES, "round_trip_ns", before,
-                               "round_trip_ns_after", round_trip()));
+                               "round_trip_ns_after", bench_round_trip_ns()));
 }
 
 int main(void) {
-  cpu_set_t set;
-  int count = 0, failed = 0;
-  if (sched_getaffinity(0, sizeof set, &set)) return 1;
-  for (int cpu = 0; cpu < CPU_SETSIZE && count < 2; cpu++)
-    if (CPU_ISSET(cpu, &set)) cpus[count++] = cpu;
+  int failed = 0;
+  bool has_two = bench_two_cpus(cpus);
   values = aligned_alloc(64, FLOATS * sizeof *values);
-  if (count < 2 || !values) {
+  if (!has_two || !values) {
     fprintf(stderr, "bench_streaming: it needs two processors and 2 MB of memory\n");
     return 1;
   }
   memset(values, 0, FLOATS * sizeof *values);
-  stay_on(cpus[0]);
   for (int round = 0; round < 3 && !failed; round++) failed = measure(false) || measure(true);
   free(values);
   return failed || !(sum >= 0);

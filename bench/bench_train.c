@@ -14,6 +14,9 @@
  *                 (gaps within a task do not show)
  *   foreign_cpu   share of the machine's time that other programs took: believe no line where it
  *                 is high
+ *   round_trip_ns how far the first two processors were apart before it (bench/bench.h), and
+ *                 round_trip_ns_after: on some machines that changes, and with it the rate; not
+ *                 over ranks
  *
  * Each network has a process of its own, which the first one starts with --one. */
 #ifdef HAVE_CONFIG_H
@@ -44,6 +47,7 @@ enum {
   KEY_ONE = 256,
   KEY_STARTED,
   KEY_PEAK,
+  KEY_ROUND_TRIP,
   KEY_REPLICAS,
   KEY_MICROBATCHES,
   KEY_STAGES,
@@ -63,8 +67,8 @@ struct bench {
   double seconds;
   const char *only, *one;
   const char *devices;
-  double started, peak; /* handed to the process of one network */
-  int rank, workers;    /* of it */
+  double started, peak, round_trip_ns; /* handed to the process of one network */
+  int rank, workers;                   /* of it */
   bool tune, idle, tiny;
   enum sl_exchange exchange;
   struct sl_trainer_options trainer;
@@ -97,6 +101,7 @@ static const struct argp_option options[] = {
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
+    {"round-trip", KEY_ROUND_TRIP, "NS", OPTION_HIDDEN, NULL, 0},
     {0}};
 
 static double positive(struct argp_state *state, const char *text) {
@@ -152,6 +157,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
     case KEY_PEAK: bench->peak = strtod(text, NULL); break;
+    case KEY_ROUND_TRIP: bench->round_trip_ns = strtod(text, NULL); break;
     default: return ARGP_ERR_UNKNOWN;
   }
   return 0;
@@ -261,8 +267,9 @@ static double peak_memory_mb(void) {
   return (double)kilobytes / 1024;
 }
 
-static int print_measured(const struct bench *bench, const struct network *network,
-                          struct sl_context *context, int replicas, struct measured *m) {
+/* The line to be printed; NULL without memory. */
+static json_t *describe(const struct bench *bench, const struct network *network,
+                        struct sl_context *context, int replicas, struct measured *m) {
   const struct sl_trainer_options *trainer = &bench->trainer;
   qsort(m->step_s, (size_t)m->times, sizeof *m->step_s, compare);
   double median = m->step_s[m->times / 2], work = bench->workers;
@@ -286,9 +293,16 @@ static int print_measured(const struct bench *bench, const struct network *netwo
   if (results && m->idle >= 0) json_object_set_new(results, "gpu_idle", json_real(m->idle));
   bool whole = line && results && json_object_update(line, results) == 0;
   json_decref(results);
-  if (!whole) {
-    json_decref(line);
-    line = NULL; /* which bench_print complains of */
+  if (whole) return line;
+  json_decref(line);
+  return NULL;
+}
+
+/* When no worker polls any more. bench_print complains where there is no line. */
+static int print_with_distance(const struct bench *bench, json_t *line) {
+  if (line && bench->round_trip_ns > 0) {
+    json_object_set_new(line, "round_trip_ns", json_real(bench->round_trip_ns));
+    json_object_set_new(line, "round_trip_ns_after", json_real(bench_round_trip_ns()));
   }
   return bench_print(line);
 }
@@ -321,32 +335,33 @@ static int bench_one(struct bench *bench) {
   if (status == SL_OK)
     status = sl_trainer_new(model, &network->optimizer, NULL, &trainer_options, &trainer);
   if (status == SL_OK) status = run_steps(bench, uses_gpu(context), trainer, loader, &measured);
-  int code = 0;
-  if (status != SL_OK) {
-    fprintf(stderr, "bench_train: %s\n", sl_error());
-    code = 1;
-  } else if (!bench->rank) {
-    code = print_measured(bench, network, context, sl_trainer_replicas(trainer), &measured);
-  }
+  bool prints = status == SL_OK && !bench->rank;
+  json_t *line = NULL;
+  if (status != SL_OK) fprintf(stderr, "bench_train: %s\n", sl_error());
+  if (prints) line = describe(bench, network, context, sl_trainer_replicas(trainer), &measured);
   sl_trainer_free(trainer);
   sl_model_free(model);
   sl_close(context);
   sl_loader_free(loader);
   sl_dataset_free(data);
   free(measured.step_s);
-  return code;
+  if (prints) return print_with_distance(bench, line);
+  return status != SL_OK;
 }
 
 /* ---- all of them ---- */
 
 /* The same program with the same options and --one; its output is ours. */
-static int spawn_one(const struct network *network, double peak, int argc, char **argv) {
-  char started[32], gflops[32];
-  char **arguments = calloc((size_t)argc + 7, sizeof *arguments);
+static int spawn_one(const struct network *network, double peak, bool is_alone, int argc,
+                     char **argv) {
+  char started[32], gflops[32], round_trip[32];
+  char **arguments = calloc((size_t)argc + 9, sizeof *arguments);
   if (!arguments) return 1;
   snprintf(gflops, sizeof gflops, "%.3f", peak);
+  snprintf(round_trip, sizeof round_trip, "%.1f", is_alone ? bench_round_trip_ns() : 0);
   snprintf(started, sizeof started, "%.6f", bench_now());
-  char *more[] = {"--one", (char *)network->name, "--started", started, "--peak", gflops};
+  char *more[] = {"--one", (char *)network->name, "--started", started, "--peak",
+                  gflops,  "--round-trip",        round_trip};
   memcpy(arguments, argv, (size_t)argc * sizeof *arguments);
   memcpy(arguments + argc, more, sizeof more);
   pid_t child;
@@ -370,9 +385,10 @@ int main(int argc, char **argv) {
   if (bench.one) return bench_one(&bench);
   double peak = 0;
   int code = bench.devices && !strncmp(bench.devices, "cuda", 4) ? 0 : bench_peak(&peak);
+  bool is_alone = bench.trainer.kvstore < SL_KVSTORE_DIST_SYNC;
   const struct network *network;
   for (int i = 0; (network = network_at(i)) && code == 0; i++)
     if (bench.only ? !strcmp(bench.only, network->name) : !network->large)
-      code = spawn_one(network, peak, argc, argv);
+      code = spawn_one(network, peak, is_alone, argc, argv);
   return code;
 }

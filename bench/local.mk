@@ -32,11 +32,15 @@ bench_bench_latency_SOURCES = bench/bench.h bench/bench_latency.c bench/peak.c
 bench_bench_latency_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_packing_SOURCES = bench/bench.h bench/bench_packing.c bench/peak.c
 bench_bench_packing_LDADD = $(bench_bench_pipeline_LDADD)
-bench_bench_streaming_SOURCES = bench/bench.h bench/bench_streaming.c bench/peak.c
+bench_bench_streaming_SOURCES = \
+	bench/bench.h \
+	bench/bench_streaming.c \
+	bench/peak.c \
+	bench/round_trip.c
 bench_bench_streaming_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_predict_SOURCES = bench/bench_predict.c $(bench_networks)
 bench_bench_predict_LDADD = $(bench_libs)
-bench_bench_train_SOURCES = bench/bench_train.c $(bench_networks)
+bench_bench_train_SOURCES = bench/bench_train.c bench/round_trip.c $(bench_networks)
 bench_bench_train_LDADD = $(bench_libs)
 if SL_HAVE_JPEG
 EXTRA_PROGRAMS += bench/bench_loader
