@@ -36,9 +36,8 @@ static bool writes(const struct call *call, const char *mode) {
 
 enum { NO_BRANCH = -1, BRANCHES = -2 };
 
-/* The branches of the superstep's groups that write a tensor, and that use it: none, one or
- * several.
- */
+/* Of the superstep's groups that write a tensor, and of those that use it: their branch, none or
+ * several. */
 struct tensor_branches {
   int superstep; /* that they are of */
   int writer, user;

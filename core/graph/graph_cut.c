@@ -97,14 +97,44 @@ static bool same_slice(const struct cut *cut, int i, int k) {
          (a->mark.aside == b->mark.aside && a->op->updates == b->op->updates);
 }
 
+enum { NO_REPLICA = -1 };
+
+/* Can a team do the replicas side by side, and then the updates? Not where a replica uses what
+ * another one wrote (the running statistics of a batch normalisation), nor where updates read what
+ * a call beside the replicas wrote (a norm, a sum): these would be done one after the other. */
+static bool has_branches(const struct cut *cut) {
+  const struct sl__graph *g = cut->graph;
+  int *writer = cut->written; /* a replica, NO_REPLICA, or 0: not written, or by an update */
+  bool fine = true;
+  for (int c = 0; c < g->call_count && fine; c++) {
+    const struct call *call = &g->calls[c];
+    const char *modes = call->op->modes;
+    int replica = call->mark.replica, own = replica || call->op->updates ? replica : NO_REPLICA;
+    for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
+      int *last = &writer[cut->whole[call->tensor[k]]];
+      char access = sl__call_access(*modes, call->args->accumulate);
+      if (replica && *last > 0 && *last != replica) fine = false;
+      if (call->op->updates && *last == NO_REPLICA) fine = false;
+      if (access == 'w' || access == 'm') *last = own;
+    }
+  }
+  for (int i = 0; i < g->use_count; i++) writer[i] = 0;
+  return fine;
+}
+
+static bool names_scheduler(void) {
+  const char *name = getenv("STARPU_SCHED");
+  return name && *name;
+}
+
 /* May a team do the step as one task? Each worker needs a replica, and a user who has named a
- * scheduler of StarPU's wants it to choose. A view is found in the whole
- * tensor, which has a value as soon as one of its views has one: not if those are written first. */
+ * scheduler of StarPU's wants it to choose. A view is found in the whole tensor, which has a value
+ * as soon as one of its views has one: not if those are written first. */
 static bool is_for_team(const struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   int workers = (int)starpu_cpu_worker_get_count(), replicas = 0;
   if (cut->most || workers > SL__TEAM_MOST || !sl__graph_may_branch(g)) return false;
-  if (getenv("STARPU_SCHED")) return false;
+  if (names_scheduler()) return false;
   for (int c = 0; c < g->call_count; c++) {
     const struct sl__place *place = &g->calls[c].place;
     if (place->worker || place->where != STARPU_CPU) return false;
@@ -114,15 +144,15 @@ static bool is_for_team(const struct cut *cut) {
     const struct tensor_use *u = &g->uses[i];
     if (u->tensor->is_piece || (u->tensor->whole && u->is_written_first)) return false;
   }
-  return replicas >= workers;
+  return replicas >= workers && has_branches(cut);
 }
 
 /* Tasks that wait for each other cost more time than a second worker gains, if they are short
  * (measured on two cores: a perceptron of 8 inputs and three layers of 64, batch 256, trains twice
  * as fast in one task as in ten). A team loses no time between tasks, and each of its members has
- * the same work in every step. But StarPU has no choice then, and a helper leaves after 20 ms: so
- * it does steps that take two cores some milliseconds. Stages are left alone: each hands over as
- * early as it can. */
+ * the same work in every step. But StarPU has no choice then, and other tasks wait for the end of
+ * the step: so a team does steps that take two cores some milliseconds. Stages are left alone: each
+ * hands over as early as it can. */
 static void find_small(struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   double step = 0, *us = cut->us; /* of each call; later of each subgraph */

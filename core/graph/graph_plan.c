@@ -171,7 +171,7 @@ static void list_phases(const struct sl__graph *g, const struct sl__subgraph *s,
 }
 
 /* A part for each branch, which a member that comes late may take. Branches lie in the order of
- * their work: so each member's own are as much, and in every step the same. */
+ * their work: so the members have about as much to do, each the same in every step. */
 static void list_branches(const struct sl__subgraph *s, struct sl__superstep *supersteps) {
   for (int i = 0; i < s->group_count; i++) {
     const struct fusion_group *group = &s->groups[i];

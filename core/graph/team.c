@@ -71,7 +71,10 @@ static uint64_t bits(int first, int end) {
 static uint64_t own_parts(const struct sl__superstep *r, int member) {
   uint64_t own = 0;
   if (member >= r->members) return 0;
-  for (int p = member; p < r->parts && r->is_interleaved; p += r->members) own |= bits(p, p + 1);
+  for (int p = 0; p < r->parts && r->is_interleaved; p++) {
+    int turn = p / r->members % 2, at = p % r->members;
+    if ((turn ? r->members - 1 - at : at) == member) own |= bits(p, p + 1);
+  }
   if (r->is_interleaved) return own;
   return bits(member * r->parts / r->members, (member + 1) * r->parts / r->members);
 }

@@ -16,7 +16,8 @@ struct sl__superstep {
   int parts;      /* 1 (the leader does it) to SL__TEAM_PARTS */
   bool may_merge; /* a leader without other members may do all parts as one */
   int members;    /* each of them first takes its own parts; 0: none are a member's own */
-  /* Its own parts are every members-th one, from that of its number on; else a run of parts. */
+  /* Its own parts are dealt out, forwards and backwards in turns (of three members the first one
+   * has 0, 5, 6, ...); else they are a run of parts. */
   bool is_interleaved;
 };
 

@@ -8,8 +8,8 @@
 #include "parallel/step/precision.h"
 
 /* On CPUs calls are joined up to this time: StarPU takes about 10 us for a task. A longer call that
- * joins a short one would hold back the calls that wait for the short one, and tasks of
- * milliseconds leave the scheduler no choice. */
+ * joins a short one would hold back the calls that wait for the short one, and long tasks leave the
+ * scheduler no choice; a team needs none (core/graph/graph_cut.c). */
 static const double task_us = 50;
 
 /* With a trace each call is a task, so that the trace shows all layers. Zero would mean no limit.

@@ -149,7 +149,7 @@ static void run_captured(struct training *t, int cores, struct weights *w) {
   OK(sl__graph_keep(graph, t->kept));
   sl__graph_capture(graph);
   OK(sl__graph_compile(graph, step(t)));
-  if (t->parts == 1 || (cores > 1 && t->replicas > 1)) {
+  if (t->parts == 1 || (cores > 1 && t->replicas > 1 && !t->crosses)) {
     assert_int_equal(sl__graph_tasks(graph), 1);
     assert_int_equal(sl__graph_members(graph), cores);
   } else {
@@ -247,8 +247,36 @@ static void write_nothing(void *buffers[], void *cl_arg) { (void)buffers, (void)
 static struct sl__op long_call = {
     .codelet = {.name = "long_call", .cpu_funcs = {write_nothing}, .nbuffers = 1}, .modes = "w"};
 
-static int tasks_of(int replicas, int calls, struct sl__place place) {
-  struct sl__tensor *y[REPLICAS];
+static struct sl__op adding_call = {
+    .codelet = {.name = "adding_call", .cpu_funcs = {write_nothing}, .nbuffers = 1}, .modes = "m"};
+
+static struct sl__op reading_update = {
+    .codelet = {.name = "reading_update", .cpu_funcs = {write_nothing}, .nbuffers = 2},
+    .modes = "mr",
+    .updates = true};
+
+/* What follows the replicas: nothing, a call of both on one tensor, an update that reads what a
+ * call beside them wrote. */
+enum link { NO_LINK, SHARED_SUM, NORM };
+
+static enum sl_status submit_link(enum link link, struct sl__place place, struct sl__tensor *sum,
+                                  struct sl__tensor *param) {
+  struct sl__launch l = {.name = "test", .place = place};
+  enum sl_status status = SL_OK;
+  for (int r = 0; r < 2 && status == SL_OK && link == SHARED_SUM; r++) {
+    l.mark.replica = 1 + r;
+    status = sl__submit(context, &adding_call, &l, 1, &sum, NULL, 0, 1, 0);
+  }
+  if (link == NORM) status = sl__submit(context, &long_call, &l, 1, &sum, NULL, 0, 1, 0);
+  if (status == SL_OK && link == NORM)
+    status = sl__submit(context, &reading_update, &l, 2, (struct sl__tensor *[]){param, sum}, NULL,
+                        0, 1, 0);
+  return status;
+}
+
+static int tasks_with(int replicas, int calls, struct sl__place place, enum link link) {
+  struct sl__tensor *y[REPLICAS], *sum = tensor(SL_SHAPE(8), NULL),
+                                  *param = tensor(SL_SHAPE(8), NULL);
   struct sl__graph *graph;
   enum sl_status status = SL_OK;
   for (int r = 0; r < replicas; r++) y[r] = temporary(SL_SHAPE(8));
@@ -261,11 +289,17 @@ static int tasks_of(int replicas, int calls, struct sl__place place) {
         .name = "test", .place = place, .mark = {.replica = 1 + i % replicas}};
     status = sl__submit(context, &long_call, &l, 1, &y[i % replicas], NULL, 0, 1e8, 0);
   }
+  if (status == SL_OK) status = submit_link(link, place, sum, param);
   OK(sl__graph_compile(graph, status));
   int tasks = sl__graph_tasks(graph);
   sl__graph_free(graph);
   for (int r = 0; r < replicas; r++) sl__tensor_free(y[r]);
+  sl__tensor_free(sum), sl__tensor_free(param);
   return tasks;
+}
+
+static int tasks_of(int replicas, int calls, struct sl__place place) {
+  return tasks_with(replicas, calls, place, NO_LINK);
 }
 
 /* Of some milliseconds, with a replica for each worker, at no certain place. */
@@ -277,6 +311,8 @@ static void a_team_does_steps_of_milliseconds(void **state) {
   assert_int_equal(tasks_of(1, 4, cpus), 4);
   assert_int_equal(tasks_of(2, 4, first), 8);
   assert_int_equal(tasks_of(2, 6, cpus), 12); /* 24 ms */
+  assert_true(tasks_with(2, 4, cpus, SHARED_SUM) > 8);
+  assert_true(tasks_with(2, 4, cpus, NORM) > 8);
   setenv("STARPU_LIMIT_CPU_MEM", "1000", 1);
   assert_int_equal(tasks_of(2, 4, cpus), 8);
   unsetenv("STARPU_LIMIT_CPU_MEM");
