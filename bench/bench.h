@@ -20,7 +20,17 @@ int bench_peak(double *gflops);
  * this process may use: how far apart they are. 0: there is only one. */
 double bench_round_trip_ns(void);
 
+/* For benchmarks of two threads: the first two processors (false: there is only one), and the
+ * calling thread stays on one. */
 bool bench_two_cpus(int cpu[2]);
-void bench_stay_on(int cpu); /* the calling thread */
+void bench_stay_on(int cpu);
+
+/* Two threads that take turns: each waits for its numbers and passes the turn on to the next. */
+static inline void bench_wait_for_turn(const int *turn, int number) {
+  while (__atomic_load_n(turn, __ATOMIC_ACQUIRE) != number) continue;
+}
+static inline void bench_pass_turn(int *turn, int number) {
+  __atomic_store_n(turn, number, __ATOMIC_RELEASE);
+}
 
 #endif

@@ -1,7 +1,7 @@
-/* What it costs a core to write parameters that another core has read, by ordinary and by streaming
- * stores (core/base/streaming.h), what it then costs the other core to read them, and how far the
- * two cores are apart: the time in which a value goes there and back. In a virtual machine that
- * changes while the benchmark runs; the line has the time before and after. */
+/* The time in which a core writes parameters that another core has read, by ordinary and by
+ * streaming stores (core/base/streaming.h); the time in which the other core then reads them; and
+ * the time in which a value goes to the other core and back. In a virtual machine the last one
+ * changes while the benchmark runs; the line has it before and after. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -18,12 +18,6 @@ enum { FLOATS = 320 << 10, LINES = FLOATS / 16, ROUNDS = 60, BLOCK = 1024 };
 static float *values, sum;
 static int turn, cpus[2];
 
-static void wait_for_turn(int number) {
-  while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != number) continue;
-}
-
-static void pass_turn(int number) { __atomic_store_n(&turn, number, __ATOMIC_RELEASE); }
-
 /* 64 sums, so that reading does not wait for adding. */
 SL__SIMD static void read_all(void) {
   float sums[64] = {0};
@@ -36,9 +30,9 @@ static void *read_in_turn(void *nothing) {
   (void)nothing;
   bench_stay_on(cpus[1]);
   for (int at = 1; at < 2 * ROUNDS; at += 2) {
-    wait_for_turn(at);
+    bench_wait_for_turn(&turn, at);
     read_all();
-    pass_turn(at + 1);
+    bench_pass_turn(&turn, at + 1);
   }
   return NULL;
 }
@@ -65,8 +59,8 @@ static int measure(bool streams) {
     double begin = bench_now();
     write_all(streams);
     double written = bench_now();
-    pass_turn(at);
-    wait_for_turn(at + 1);
+    bench_pass_turn(&turn, at);
+    bench_wait_for_turn(&turn, at + 1);
     writing += written - begin;
     reading += bench_now() - written;
   }

@@ -12,14 +12,6 @@ struct trip {
   double seconds; /* of the quickest batch of trips */
 };
 
-static void wait_for_turn(const struct trip *t, int number) {
-  while (__atomic_load_n(&t->turn, __ATOMIC_ACQUIRE) != number) continue;
-}
-
-static void pass_turn(struct trip *t, int number) {
-  __atomic_store_n(&t->turn, number, __ATOMIC_RELEASE);
-}
-
 void bench_stay_on(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -40,8 +32,8 @@ static void *answer(void *argument) {
   struct trip *t = argument;
   bench_stay_on(t->cpu[1]);
   for (int at = 1; at < 2 * BATCHES * TRIPS; at += 2) {
-    wait_for_turn(t, at);
-    pass_turn(t, at + 1);
+    bench_wait_for_turn(&t->turn, at);
+    bench_pass_turn(&t->turn, at + 1);
   }
   return NULL;
 }
@@ -52,8 +44,8 @@ static void *ask(void *argument) {
   for (int batch = 0, at = 1; batch < BATCHES; batch++) {
     double begin = bench_now();
     for (int trip = 0; trip < TRIPS; trip++, at += 2) {
-      pass_turn(t, at);
-      wait_for_turn(t, at + 1);
+      bench_pass_turn(&t->turn, at);
+      bench_wait_for_turn(&t->turn, at + 1);
     }
     double seconds = bench_now() - begin;
     if (!batch || seconds < t->seconds) t->seconds = seconds;

@@ -99,9 +99,10 @@ static bool same_slice(const struct cut *cut, int i, int k) {
 
 enum { NO_REPLICA = -1 };
 
-/* Can a team do the replicas side by side, and then the updates? Not where a replica uses what
- * another one wrote (the running statistics of a batch normalisation), nor where updates read what
- * a call beside the replicas wrote (a norm, a sum): these would be done one after the other. */
+/* Can a team do the replicas side by side, and then the updates? Not where a replica uses a
+ * tensor that another one wrote (the running statistics of a batch normalisation), nor where
+ * updates read one that a call beside the replicas wrote (a norm, a sum): these would be done one
+ * after the other. */
 static bool has_branches(const struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   int *writer = cut->written; /* a replica, NO_REPLICA, or 0: not written, or by an update */
@@ -127,9 +128,9 @@ static bool names_scheduler(void) {
   return name && *name;
 }
 
-/* May a team do the step as one task? Each worker needs a replica, and a user who has named a
- * scheduler of StarPU's wants it to choose. A view is found in the whole tensor, which has a value
- * as soon as one of its views has one: not if those are written first. */
+/* May a team do the step as one task? Each worker needs a replica. If the user has named
+ * a scheduler of StarPU's, that is to choose. A view is found in the whole tensor, which has a
+ * value as soon as one of its views has one: not if those are written first. */
 static bool is_for_team(const struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   int workers = (int)starpu_cpu_worker_get_count(), replicas = 0;

@@ -7,7 +7,7 @@
 /* StarPU's hooks take no argument of ours, so this state cannot live in the context. */
 #define POOL_CLASSES 128
 #define POOL_LEAST ((size_t)1 << 14) /* malloc serves smaller blocks well */
-#define POOL_USERS 32
+#define POOL_LISTS 32
 
 struct block {
   struct block *next;
@@ -19,7 +19,7 @@ static struct {
   size_t size[POOL_CLASSES];
   /* By the thread that freed them, whose core still has parts of them in its caches. It takes them
    * first: another core would have to fetch each line that it writes from there. */
-  struct block *free[POOL_CLASSES][POOL_USERS];
+  struct block *free[POOL_CLASSES][POOL_LISTS];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* The lists of a size, made if there is a class free, or NULL. There are few sizes: one for each
@@ -35,13 +35,13 @@ static struct block **find_lists(size_t size) {
 /* A worker's list; all other threads have one. */
 static int own_list(void) {
   int worker = starpu_worker_get_id();
-  return worker < 0 ? 0 : 1 + worker % (POOL_USERS - 1);
+  return worker < 0 ? 0 : 1 + worker % (POOL_LISTS - 1);
 }
 
 static void *take(struct block **lists) {
   int own = own_list();
-  for (int i = 0; i < POOL_USERS; i++) {
-    struct block **list = &lists[(own + i) % POOL_USERS], *block = *list;
+  for (int i = 0; i < POOL_LISTS; i++) {
+    struct block **list = &lists[(own + i) % POOL_LISTS], *block = *list;
     if (!block) continue;
     *list = block->next;
     return block;

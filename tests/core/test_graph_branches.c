@@ -255,8 +255,8 @@ static struct sl__op reading_update = {
     .modes = "mr",
     .updates = true};
 
-/* What follows the replicas: nothing, a call of both on one tensor, an update that reads what a
- * call beside them wrote. */
+/* The calls behind the replicas: none; one of each replica on the same tensor; one beside them, and
+ * an update that reads its output. */
 enum link { NO_LINK, SHARED_SUM, NORM };
 
 static enum sl_status submit_link(enum link link, struct sl__place place, struct sl__tensor *sum,
