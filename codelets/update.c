@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/weight_gradient.h"
@@ -28,6 +29,17 @@ SL__INLINE float *begin_parameters(bool streams, float *p, int64_t n, float *cop
 
 SL__INLINE void end_parameters(bool streams, float *p, int64_t n, const float *copy) {
   if (streams && n > 0) sl__stream_floats(p, copy, n);
+}
+
+/* Parameters that other cores have read are requested for writing, at once and ahead: else a core
+ * asks twice for each line, first to read it and then for itself alone. */
+SL__INLINE void prefetch_step(bool streams, float *p, float *a, float *b, int64_t n) {
+  if (streams)
+    sl__prefetch_for_read(p, n);
+  else
+    sl__prefetch_for_write(p, n);
+  if (a) sl__prefetch_for_write(a, n);
+  if (b) sl__prefetch_for_write(b, n);
 }
 
 /* Steps copy their rates: else the compiler must expect that writing a parameter changes them. */
@@ -111,11 +123,7 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
       float *p = s->param + (from - s->first), *a = states > 0 ? s->a + (from - s->first) : p,     \
             *b = states > 1 ? s->b + (from - s->first) : p, copy[BLOCK],                           \
             *to = begin_parameters(s->streams, p, n, copy);                                        \
-      for (int64_t i = 0; i < n; i += 16) {                                                        \
-        __builtin_prefetch(p + n + i, 1, 2);                                                       \
-        if (states > 0) __builtin_prefetch(a + n + i, 1, 2);                                       \
-        if (states > 1) __builtin_prefetch(b + n + i, 1, 2);                                       \
-      }                                                                                            \
+      prefetch_step(s->streams, p + n, states > 0 ? a + n : NULL, states > 1 ? b + n : NULL, n);   \
       for (int64_t i = 0; i < n; i++) {                                                            \
         float none[2] = {0}, *ai = states > 0 ? &a[i] : &none[0],                                  \
               *bi = states > 1 ? &b[i] : &none[1];                                                 \
@@ -137,6 +145,8 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
       float *to = begin_parameters(args->u.streams, p, n, copy);                                   \
       float *a = state_at(buffers, states, 0, offset, gradient),                                   \
             *b = state_at(buffers, states, 1, offset, gradient);                                   \
+      prefetch_step(args->u.streams, p + n, states > 0 ? a + n : NULL, states > 1 ? b + n : NULL,  \
+                    last - offset - n < BLOCK ? last - offset - n : BLOCK);                        \
       sl__sum_gradients(buffers, 1 + states, end, args->gradient_first + offset, n, factor,        \
                         gradient);                                                                 \
       for (int64_t i = 0; i < n; i++)                                                              \

@@ -16,6 +16,12 @@ static inline void sl__prefetch_cache_lines(const float *x, int64_t count) {
   for (int64_t i = 0; i < count && count <= SL__CACHE_LINE_FLOATS; i += SL__LINE) (void)from[i];
 }
 
+/* The same for later: into the second-level cache. */
+static inline void sl__prefetch_for_read(const float *x, int64_t count) {
+  for (int64_t i = 0; i < count && count <= SL__CACHE_LINE_FLOATS; i += SL__LINE)
+    __builtin_prefetch(x + i, 0, 2);
+}
+
 /* For memory that is written a little later; the lines arrive meanwhile. */
 static inline void sl__prefetch_for_write(float *y, int64_t count) {
   for (int64_t i = 0; i < count && count <= SL__CACHE_LINE_FLOATS; i += SL__LINE) {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/tiles.h"
 
 /* to [rows of a tile, its columns] += x panel */
@@ -72,8 +73,7 @@ static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64
     int64_t r = rows * i / times, next = rows * (i + 1) / times;
     if (ahead->y)
       for (int64_t n = r; n < next; n++)
-        for (int c = 0; c < SL__SKINNY_GEMM_COLUMNS; c += 16)
-          __builtin_prefetch(ahead->y + n * pitch + c, 1, 3);
+        sl__prefetch_for_write(ahead->y + n * pitch, SL__SKINNY_GEMM_COLUMNS);
     tiles[next - r](x + r * x_pitch, x_pitch, panel, count, to + r * pitch, pitch, start,
                     ahead->weight, ahead->step);
     ahead->weight += ahead->step * count;
