@@ -4,6 +4,7 @@
 #include "codelets/lstm.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
@@ -68,13 +69,18 @@ SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const str
  * than ours; a single step does not repay packing the state's weights. */
 enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT };
 
-/* With AVX2, if weights exceed a core's caches: for up to this number of rows, and from this number
- * of hidden values on, our product of weights packed in units takes 0.6 to 0.9 times a library's
- * time (two cores at a time). */
-enum { PACKED_ROWS = 12, PACKED_HIDDEN = 512 };
+/* If weights exceed a core's caches, our product of weights packed in units takes 0.6 to 0.9 times
+ * a library's time, for up to this number of rows. Measured with AVX2 from this number of hidden
+ * values on, and with AVX-512 on cores with at least this second-level cache. */
+enum { PACKED_ROWS = 12, PACKED_HIDDEN = 512, PACKED_CACHE = 2 << 20 };
 
 static bool packing_pays(const struct sl__recurrent_args *a) {
-  return sl__lanes(0) == 8 && a->rows <= PACKED_ROWS && a->hidden >= PACKED_HIDDEN;
+  long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  int64_t bytes = (int64_t)sizeof(float) * 4 * a->hidden * a->hidden;
+  if (a->rows > PACKED_ROWS) return false;
+  return sl__lanes(0) == 8    ? a->hidden >= PACKED_HIDDEN
+         : sl__lanes(0) == 16 ? cache >= PACKED_CACHE && bytes > cache
+                              : false;
 }
 
 static bool is_few(const struct sl__recurrent_args *a) {
@@ -191,11 +197,14 @@ SL__SIMD static void few_cells(const struct run *run, int64_t k, struct sl__work
   }
 }
 
-/* Adds the products of h, rows `pitch` apart, to the units' gates of a step. */
-static void add_products(const struct run *run, int64_t t, const float *h, int64_t pitch,
+/* Adds the products of h, rows `pitch` apart, to the units' gates of the k-th step. Every second
+ * step takes the units from last to first: it finds those in the cache that the step before had
+ * last. */
+static void add_products(const struct run *run, int64_t k, const float *h, int64_t pitch,
                          struct sl__work_range range) {
-  int64_t hidden = run->a->hidden;
-  for (int64_t unit = range.first; unit < range.end; unit++) {
+  int64_t hidden = run->a->hidden, t = sl__recurrent_step(run->a, run->p.direction, k);
+  for (int64_t i = range.first; i < range.end; i++) {
+    int64_t unit = k % 2 ? range.first + range.end - 1 - i : i;
     float sums[PACKED_ROWS * SL__SKINNY_GEMM_COLUMNS];
     sl__skinny_gemm_add(run->a->rows, h, pitch, hidden,
                         run->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden,
@@ -206,7 +215,7 @@ static void add_products(const struct run *run, int64_t t, const float *h, int64
 
 static void few_step(const struct run *run, int64_t k, struct sl__work_range range) {
   int64_t t = sl__recurrent_step(run->a, run->p.direction, k);
-  add_products(run, t, run->saved + t * run->p.width + 5 * (int64_t)run->a->hidden,
+  add_products(run, k, run->saved + t * run->p.width + 5 * (int64_t)run->a->hidden,
                run->a->steps * run->p.width, range);
   few_cells(run, k, range);
 }
@@ -260,7 +269,7 @@ static void forward_step(const struct run *run, int64_t k, const float *w_hh_t) 
   const struct sl__recurrent_args *a = run->a;
   int64_t hidden = a->hidden, width = run->p.width, t = sl__recurrent_step(a, run->p.direction, k);
   if (run->packed)
-    add_products(run, t, run->state, run->p.states, all_units(a));
+    add_products(run, k, run->state, run->p.states, all_units(a));
   else
     sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, run->p.gates, hidden, 1,
              run->state, run->p.states, w_hh_t, run->p.gates, 1, run->saved + t * width,
