@@ -321,12 +321,12 @@ SL__INLINE void softmax_row(float *s, int32_t keys, float *most, float *sum, flo
   for (int32_t c = PARTS; c < end; c += PARTS)
     for (int k = 0; k < PARTS; k++) part[k] = s[c + k] > part[k] ? s[c + k] : part[k];
   top = sl__most_part(part, top);
-  for (int32_t c = 0; c < end; c++) s[c] = sl__exp(s[c] - top);
+  for (int32_t c = 0; c < end; c++) s[c] = sl__exp_bounded(s[c] - top);
   for (int32_t c = end; c < BLOCK; c++) s[c] = 0;
   for (int k = 0; k < PARTS; k++) part[k] = s[k];
   for (int32_t c = PARTS; c < end; c += PARTS)
     for (int k = 0; k < PARTS; k++) part[k] += s[c + k];
-  float rest = sl__exp(*most - top);
+  float rest = sl__exp_bounded(*most - top);
   *sum = *sum * rest + sl__sum_parts(part);
   *most = top;
   if (rest == 1) return;

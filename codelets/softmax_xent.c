@@ -2,6 +2,7 @@
 #include "codelets/softmax_xent.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "codelets/activation.h"
 #include <starling/data.h>
@@ -35,19 +36,39 @@ SL__INLINE int64_t largest(const float *row, int64_t classes) {
   return at < classes ? at : 0; /* all are NaN: the loss check reports it */
 }
 
+enum { EXP_BLOCK = 8 * LANES };
+
+/* Half of the lanes, as a vector: the compiler would keep an array of sums in memory. */
+typedef double half_lanes __attribute__((vector_size(LANES / 2 * sizeof(double))));
+
+/* Adds values [count], a multiple of LANES up to EXP_BLOCK, to the lanes. */
+SL__INLINE void add_to_lanes(const float *value, int64_t count, double lane[LANES]) {
+  _Alignas(64) double wide[EXP_BLOCK];
+  half_lanes low, high;
+  for (int64_t i = 0; i < count; i++) wide[i] = (double)value[i];
+  memcpy(&low, lane, sizeof low);
+  memcpy(&high, lane + LANES / 2, sizeof high);
+  for (int64_t i = 0; i < count; i += LANES) {
+    low += *(const half_lanes *)(wide + i);
+    high += *(const half_lanes *)(wide + i + LANES / 2);
+  }
+  memcpy(lane, &low, sizeof low);
+  memcpy(lane + LANES / 2, &high, sizeof high);
+}
+
 /* Writes e^(row - most) to e (which may be NULL); returns their sum. */
-SL__INLINE double exponentials(const float *restrict row, int64_t classes, float most,
-                               float *restrict e) {
+SL__INLINE double exponentials(const float *row, int64_t classes, float most, float *e) {
   double lane[LANES] = {0}, sum = 0;
   int64_t whole = classes / LANES * LANES;
-  for (int64_t c = 0; c < whole; c += LANES)
-    for (int l = 0; l < LANES; l++) {
-      float value = sl__exp(row[c + l] - most);
-      if (e) e[c + l] = value;
-      lane[l] += (double)value;
-    }
+  for (int64_t c = 0; c < whole; c += EXP_BLOCK) {
+    _Alignas(64) float unused[EXP_BLOCK];
+    float *value = e ? e + c : unused;
+    int64_t count = whole - c < EXP_BLOCK ? whole - c : EXP_BLOCK;
+    for (int64_t i = 0; i < count; i++) value[i] = sl__exp_bounded(row[c + i] - most);
+    add_to_lanes(value, count, lane);
+  }
   for (int64_t c = whole; c < classes; c++) {
-    float value = sl__exp(row[c] - most);
+    float value = sl__exp_bounded(row[c] - most);
     if (e) e[c] = value;
     sum += (double)value;
   }
@@ -55,21 +76,22 @@ SL__INLINE double exponentials(const float *restrict row, int64_t classes, float
   return sum;
 }
 
-/* The loss of a row, and its gradient. e: [classes] exponentials, or NULL; they become the
- * gradient. */
+/* The loss of a row, and its gradient in out, which may be the row or e. e: [classes] exponentials,
+ * or NULL for no gradient. */
 SL__INLINE double plain_row(const struct sl__xent_args *a, const float *row, int32_t label,
-                            double most, double sum, float *e) {
+                            double most, double sum, const float *e, float *out) {
   double loss = log(sum) - ((double)row[label] - most);
   float factor = (float)((double)a->scale / sum);
   if (!e) return loss;
-  for (int64_t c = 0; c < a->classes; c++) e[c] *= factor;
-  e[label] -= a->scale;
+  for (int64_t c = 0; c < a->classes; c++) out[c] = e[c] * factor;
+  out[label] -= a->scale;
   return loss;
 }
 
 /* The same with label smoothing and class weights (NULL: 1). */
 SL__INLINE double weighted_row(const struct sl__xent_args *a, const float *row, int32_t label,
-                               const float *weights, double most, double sum, float *e) {
+                               const float *weights, double most, double sum, const float *e,
+                               float *out) {
   const struct sl__xent_parts parts = sl__xent_parts_of(a, weights, label);
   double log_sum = log(sum) + most, all = 0, loss = 0;
   for (int64_t c = 0; c < a->classes; c++) {
@@ -83,24 +105,25 @@ SL__INLINE double weighted_row(const struct sl__xent_args *a, const float *row, 
   for (int64_t c = 0; c < a->classes; c++) {
     double target = parts.class_part * (weights ? (double)weights[c] : 1);
     if (c == label) target += parts.label_part;
-    e[c] = (float)((double)a->scale * (factor * (double)e[c] - target));
+    out[c] = (float)((double)a->scale * (factor * (double)e[c] - target));
   }
   return loss;
 }
 
-/* One row; out: its gradient, or NULL. weighted: a constant; else there is neither smoothing nor
- * weights. */
-SL__INLINE void one_row(const struct sl__xent_args *a, const float *row, int32_t label, float *out,
-                        bool weighted, const float *weights, struct sl__xent_sums *sums) {
+/* One row; out: its gradient, or NULL; e: room for a row, which may be out. weighted: a constant;
+ * else there is neither smoothing nor weights. */
+SL__INLINE void one_row(const struct sl__xent_args *a, const float *row, int32_t label, float *e,
+                        float *out, bool weighted, const float *weights,
+                        struct sl__xent_sums *sums) {
   if (label < 0 || label >= a->classes) {
     sums->outside += label != SL_IGNORE;
     for (int64_t c = 0; out && c < a->classes; c++) out[c] = 0;
     return;
   }
   int64_t best = largest(row, a->classes);
-  double most = (double)row[best], sum = exponentials(row, a->classes, row[best], out);
-  sums->loss += weighted ? weighted_row(a, row, label, weights, most, sum, out)
-                         : plain_row(a, row, label, most, sum, out);
+  double most = (double)row[best], sum = exponentials(row, a->classes, row[best], e);
+  sums->loss += weighted ? weighted_row(a, row, label, weights, most, sum, e, out)
+                         : plain_row(a, row, label, most, sum, e, out);
   sums->right += best == label;
   sums->counted++;
 }
@@ -108,20 +131,22 @@ SL__INLINE void one_row(const struct sl__xent_args *a, const float *row, int32_t
 SL__INLINE void each_row(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
                          float *stats, float *dlogits, bool weighted, const float *weights) {
   struct sl__xent_sums sums = {0};
-  for (int64_t n = 0; n < a->rows; n++)
-    one_row(a, logits + n * a->classes, sl__xent_label(a, labels, n),
-            dlogits ? dlogits + n * a->classes : NULL, weighted, weights, &sums);
+  for (int64_t n = 0; n < a->rows; n++) {
+    float *out = dlogits ? dlogits + n * a->classes : NULL;
+    one_row(a, logits + n * a->classes, sl__xent_label(a, labels, n), out, out, weighted, weights,
+            &sums);
+  }
   sl__xent_stats(&sums, stats);
 }
 
-/* The gradient of a row is made aside, since its exponentials and its logits are needed at once. */
+/* The exponentials of a row are made aside, since they and its logits are needed at once. */
 SL__INLINE void rows_in_place(const struct sl__xent_args *a, float *logits, const int32_t *labels,
                               bool weighted, const float *weights, float *spare,
                               struct sl__xent_sums *sums) {
   for (int64_t n = 0; n < a->rows; n++) {
     float *row = logits + n * a->classes;
-    one_row(a, row, sl__xent_label(a, labels, n), spare, weighted, weights, sums);
-    for (int64_t c = 0; spare && c < a->classes; c++) row[c] = spare[c];
+    one_row(a, row, sl__xent_label(a, labels, n), spare, spare ? row : NULL, weighted, weights,
+            sums);
   }
 }
 

@@ -62,6 +62,24 @@ static void approximations_are_close(void **state) {
   assert_true(l < 4);
 }
 
+/* All floats of one sign in steps of 1,009 of their last digit, and the borders. */
+static void bounded_exponential_has_the_same_bits(void **state) {
+  (void)state;
+  const float borders[] = {-87.3f, -87.29999f, -87.30001f, -104, -1e30f, -INFINITY, 0, -0.0f, 88};
+  for (uint32_t bits = 0x80000000u; bits <= 0xFF800000u; bits += 1009) {
+    float x, a, b;
+    memcpy(&x, &bits, sizeof x);
+    a = sl__exp(x);
+    b = sl__exp_bounded(x);
+    if (memcmp(&a, &b, sizeof a))
+      fail_msg("e^%.9g is %.9g, not %.9g", (double)x, (double)b, (double)a);
+  }
+  for (size_t i = 0; i < sizeof borders / sizeof *borders; i++)
+    assert_true(sl__exp_bounded(borders[i]) == sl__exp(borders[i]));
+  for (float x = 0; x <= 88; x += 0.001f) assert_true(sl__exp_bounded(x) == sl__exp(x));
+  assert_true(isnan(sl__exp_bounded(NAN)));
+}
+
 static void special_values_stay(void **state) {
   (void)state;
   for (size_t a = 0; a < sizeof all / sizeof *all; a++)
@@ -168,9 +186,11 @@ static void shapes_are_checked(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(approximations_are_close), cmocka_unit_test(special_values_stay),
-      cmocka_unit_test(operations_match), cmocka_unit_test(bf16_tensors_match),
-      cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(approximations_are_close),
+                                     cmocka_unit_test(bounded_exponential_has_the_same_bits),
+                                     cmocka_unit_test(special_values_stay),
+                                     cmocka_unit_test(operations_match),
+                                     cmocka_unit_test(bf16_tensors_match),
+                                     cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("activation", tests, open_operations, close_context);
 }
