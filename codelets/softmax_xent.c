@@ -39,7 +39,7 @@ SL__INLINE int64_t largest(const float *row, int64_t classes) {
 enum { EXP_BLOCK = 8 * LANES };
 
 /* Half of the lanes, as a vector: the compiler would keep an array of sums in memory. */
-typedef double half_lanes __attribute__((vector_size(LANES / 2 * sizeof(double))));
+typedef double half_lanes __attribute__((vector_size(LANES / 2 * sizeof(double)), may_alias));
 
 /* Adds values [count], a multiple of LANES up to EXP_BLOCK, to the lanes. */
 SL__INLINE void add_to_lanes(const float *value, int64_t count, double lane[LANES]) {
