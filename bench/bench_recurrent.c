@@ -58,7 +58,7 @@ static int measure(const struct layer *l) {
   return failed;
 }
 
-/* Written, since pages that nobody has written are all the same page of zeros. */
+/* Written, since pages without a write are all the same page of zeros. */
 static float *make(int64_t floats) {
   float *made = malloc((size_t)floats * sizeof *made);
   for (int64_t i = 0; made && i < floats; i++) made[i] = (float)(i % 17) * 0.01f;
