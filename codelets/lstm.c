@@ -75,12 +75,13 @@ enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT 
 enum { PACKED_ROWS = 12, PACKED_HIDDEN = 512, PACKED_CACHE = 2 << 20 };
 
 static bool packing_pays(const struct sl__recurrent_args *a) {
+  int lanes = sl__lanes(0);
+  if (a->rows > PACKED_ROWS) return false;
+  if (lanes == 8) return a->hidden >= PACKED_HIDDEN;
+  if (lanes != 16) return false;
   long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
   int64_t bytes = (int64_t)sizeof(float) * 4 * a->hidden * a->hidden;
-  if (a->rows > PACKED_ROWS) return false;
-  return sl__lanes(0) == 8    ? a->hidden >= PACKED_HIDDEN
-         : sl__lanes(0) == 16 ? cache >= PACKED_CACHE && bytes > cache
-                              : false;
+  return cache >= PACKED_CACHE && bytes > cache;
 }
 
 static bool is_few(const struct sl__recurrent_args *a) {
