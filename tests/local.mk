@@ -131,6 +131,7 @@ gpu_tests = \
 	tests/parallel/test_fields \
 	tests/parallel/test_losses \
 	tests/parallel/test_predictor \
+	tests/core/test_chain \
 	tests/core/test_graph \
 	tests/core/test_graph_horizontal \
 	tests/codelets/test_reduce

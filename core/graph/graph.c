@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/graph_state.h"
+#include "core/runtime/chain.h"
 
 enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op,
                              struct sl__op *helper_op, struct sl__graph **graph) {
@@ -35,6 +36,8 @@ void sl__graph_free(struct sl__graph *g) {
       return; /* a helper may still come */
     sched_yield();
   }
+  sl__chain_free(g->chain);
+  sl__tensor_free(g->memory);
   for (int i = 0; i < g->subgraph_count; i++) subgraph_clear(&g->subgraphs[i]);
   for (int i = 0; i < g->call_count; i++) {
     free(g->calls[i].tensor);

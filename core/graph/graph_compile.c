@@ -100,6 +100,7 @@ enum sl_status sl__graph_compile(struct sl__graph *g, enum sl_status status) {
     SL__TRY(sl__subgraph_plan_gpu(g, &g->subgraphs[s]));
     SL__TRY(describe(g, &g->subgraphs[s]));
   }
+  status = sl__graph_find_chain(g);
 out:
   return status;
 }

@@ -1,8 +1,9 @@
 /* Runs a subgraph on a GPU. With buffers at addresses that it has not met, its calls start their
  * kernels themselves: that makes what libraries and operations keep for such buffers. The second
  * time they are recorded as CUDA graphs (core/runtime/cuda_graph.h), which later runs launch. A
- * CUDA graph has its kernels' arguments, so calls whose arguments follow the step record, or whose
- * functions may start other work each time, are no part of one: they run between CUDA graphs. */
+ * CUDA graph has its kernels' arguments. Calls whose functions may start other work each time are
+ * no part of one: they run between CUDA graphs. So do, from then on, calls that follow the step
+ * record and once had other arguments than in a recording. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,43 +12,56 @@
 #include "core/runtime/cuda_graph.h"
 #include "core/runtime/log.h"
 
-/* ---- compiling ---- */
+/* ---- parts ---- */
 
-static bool is_recorded(const struct call *call) { return !call->renew && !call->varies; }
+static bool is_recorded(const struct call *call, bool changes) { return !call->varies && !changes; }
 
-static enum sl_status find_parts(const struct sl__graph *g, struct sl__subgraph *s) {
-  s->gpu_parts = sl__alloc((size_t)(s->end - s->first), sizeof *s->gpu_parts, "a captured graph");
-  if (!s->gpu_parts) return SL_NO_MEMORY;
+static void find_parts(const struct sl__subgraph *s, struct recordings *r) {
+  r->part_count = 0;
   for (int c = s->first; c < s->end; c++) {
-    struct gpu_part *last = s->gpu_part_count ? &s->gpu_parts[s->gpu_part_count - 1] : NULL;
-    bool recorded = is_recorded(&g->calls[c]);
+    struct gpu_part *last = r->part_count ? &r->parts[r->part_count - 1] : NULL;
+    bool recorded = is_recorded(&s->graph->calls[c], r->changes[c - s->first]);
     if (last && last->is_recorded == recorded)
       last->end++;
     else
-      s->gpu_parts[s->gpu_part_count++] = (struct gpu_part){c, c + 1, recorded};
+      r->parts[r->part_count++] = (struct gpu_part){c, c + 1, recorded};
   }
-  return SL_OK;
+}
+
+/* ---- compiling ---- */
+
+static size_t aligned(size_t bytes) { return (bytes + 7) / 8 * 8; }
+
+/* Bytes of its arguments in a recording. */
+static size_t kept_bytes(const struct call *call) {
+  return call->renew && !call->varies ? aligned(call->args_size) : 0;
 }
 
 static enum sl_status make_room(const struct sl__subgraph *s, struct recordings *r) {
-  size_t buffers = (size_t)s->count, parts = (size_t)s->gpu_part_count;
+  size_t buffers = (size_t)s->count, calls = (size_t)(s->end - s->first);
+  for (int c = s->first; c < s->end; c++) r->args_bytes += kept_bytes(&s->graph->calls[c]);
+  r->parts = sl__alloc(calls, sizeof *r->parts, "a captured graph");
+  r->changes = sl__alloc(calls, sizeof *r->changes, "a captured graph");
   r->addresses = sl__alloc(MOST_RECORDINGS * buffers, sizeof *r->addresses, "a captured graph");
-  r->graphs = sl__alloc(MOST_RECORDINGS * parts, sizeof *r->graphs, "a captured graph");
-  if (!r->addresses || !r->graphs) return SL_NO_MEMORY;
+  r->graphs = sl__alloc(MOST_RECORDINGS * calls, sizeof *r->graphs, "a captured graph");
+  r->args = sl__alloc(MOST_RECORDINGS * r->args_bytes + 1, 1, "a captured graph");
+  if (!r->parts || !r->changes || !r->addresses || !r->graphs || !r->args) return SL_NO_MEMORY;
   for (size_t i = 0; i < MOST_RECORDINGS; i++) {
     r->list[i].address = r->addresses + i * buffers;
-    r->list[i].graph = r->graphs + i * parts;
+    r->list[i].graph = r->graphs + i * calls;
+    r->list[i].args = r->args + i * r->args_bytes;
   }
+  find_parts(s, r);
   return SL_OK;
 }
 
 enum sl_status sl__subgraph_plan_gpu(struct sl__graph *g, struct sl__subgraph *s) {
   int workers = starpu_worker_get_count_by_type(STARPU_CUDA_WORKER);
   enum sl_status status = SL_OK;
+  (void)g;
   if (!(s->place.where & STARPU_CUDA) || workers <= 0) return SL_OK;
   s->recordings = sl__alloc((size_t)workers, sizeof *s->recordings, "a captured graph");
   if (!s->recordings) return SL_NO_MEMORY;
-  SL__TRY(find_parts(g, s));
   for (int i = 0; i < workers; i++) {
     int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     if (!sl__place_has(&s->place, worker)) continue;
@@ -61,8 +75,8 @@ out:
 
 /* ---- recordings ---- */
 
-static void forget(const struct sl__subgraph *s, struct recording *recording) {
-  for (int p = 0; p < s->gpu_part_count; p++) {
+static void forget(const struct recordings *r, struct recording *recording) {
+  for (int p = 0; p < r->part_count; p++) {
     sl__cuda_graph_free(recording->graph[p]);
     recording->graph[p] = NULL;
   }
@@ -73,12 +87,14 @@ void sl__subgraph_forget_recordings(struct sl__subgraph *s) {
   for (int w = 0; w < s->gpu_count; w++) {
     struct recordings *r = &s->recordings[w];
     for (int i = 0; i < MOST_RECORDINGS; i++)
-      if (r->list[i].graph) forget(s, &r->list[i]);
+      if (r->list[i].graph) forget(r, &r->list[i]);
+    free(r->args);
     free(r->graphs);
     free(r->addresses);
+    free(r->changes);
+    free(r->parts);
   }
   free(s->recordings);
-  free(s->gpu_parts);
 }
 
 static bool is_at(const struct recording *recording, const struct job *j) {
@@ -96,7 +112,7 @@ static struct recording *find(struct recordings *r, const struct job *j, bool *i
     if (is_at(&r->list[i], j)) return &r->list[i];
     if (r->list[i].last_run < oldest->last_run) oldest = &r->list[i];
   }
-  forget(j->subgraph, oldest);
+  forget(r, oldest);
   for (int b = 0; b < j->subgraph->count; b++)
     oldest->address[b] = (void *)STARPU_VECTOR_GET_PTR(j->buffers[b]);
   *is_new = true;
@@ -111,14 +127,57 @@ static bool record_part(const struct job *j, const struct gpu_part *part,
   return *graph;
 }
 
-static bool record(const struct job *j, struct recording *recording, char *why, size_t size) {
+static bool record(const struct job *j, const struct recordings *r, struct recording *recording,
+                   char *why, size_t size) {
   const struct sl__subgraph *s = j->subgraph;
-  for (int p = 0; p < s->gpu_part_count; p++) {
-    const struct gpu_part *part = &s->gpu_parts[p];
+  for (int p = 0; p < r->part_count; p++) {
+    const struct gpu_part *part = &r->parts[p];
     if (part->is_recorded && !record_part(j, part, &recording->graph[p], why, size)) return false;
+  }
+  char *kept = recording->args;
+  for (int c = s->first; c < s->end; c++) {
+    const struct call *call = &s->graph->calls[c];
+    if (kept_bytes(call)) sl__call_args(j, call, kept);
+    kept += kept_bytes(call);
   }
   recording->is_made = true;
   return true;
+}
+
+/* Has the call, number c, other arguments in this run than in the recording, where they are at
+ * `kept`? */
+static bool has_changed(const struct job *j, const struct call *call, const char *kept) {
+  _Alignas(8) char now[call->args_size];
+  sl__call_args(j, call, now);
+  return memcmp(now, kept, call->args_size);
+}
+
+/* Notes the calls that have. Those that run as one with such a call follow it. Returns whether
+ * there are any. */
+static bool note_changes(const struct job *j, struct recordings *r,
+                         const struct recording *recording) {
+  const struct sl__subgraph *s = j->subgraph;
+  const char *kept = recording->args;
+  bool any = false;
+  for (int c = s->first; c < s->end; c++) {
+    const struct call *call = &s->graph->calls[c];
+    bool is_kept = kept_bytes(call) && !r->changes[c - s->first];
+    if (is_kept && has_changed(j, call, kept)) {
+      for (int i = call->first_together; i < call->end_together; i++)
+        r->changes[i - s->first] = true;
+      any = true;
+    }
+    kept += kept_bytes(call);
+  }
+  return any;
+}
+
+/* No recording is of use any more if a call must leave the CUDA graphs. */
+static void follow_changes(const struct job *j, struct recordings *r,
+                           const struct recording *recording) {
+  if (!j->step || !note_changes(j, r, recording)) return;
+  for (int i = 0; i < MOST_RECORDINGS; i++) forget(r, &r->list[i]);
+  find_parts(j->subgraph, r);
 }
 
 /* From here on the subgraph runs without CUDA graphs on this worker. The log gets the first reason
@@ -134,10 +193,9 @@ static void refuse(const struct job *j, struct recordings *r, const char *why) {
 /* ---- running ---- */
 
 static void replay(const struct job *j, struct recordings *r, const struct recording *recording) {
-  const struct sl__subgraph *s = j->subgraph;
   char why[400];
-  for (int p = 0; p < s->gpu_part_count; p++) {
-    const struct gpu_part *part = &s->gpu_parts[p];
+  for (int p = 0; p < r->part_count; p++) {
+    const struct gpu_part *part = &r->parts[p];
     bool launches = part->is_recorded && !r->is_refused;
     if (launches && sl__cuda_graph_launch(recording->graph[p], why, sizeof why)) continue;
     if (launches) refuse(j, r, why);
@@ -161,8 +219,9 @@ void sl__subgraph_run_on_gpu(const struct job *j) {
     recording = find(r, j, &is_new);
     recording->last_run = ++r->runs;
   }
-  if (!is_new && !recording->is_made && !record(j, recording, why, sizeof why)) {
-    forget(j->subgraph, recording);
+  if (!is_new && recording->is_made) follow_changes(j, r, recording);
+  if (!is_new && !recording->is_made && !record(j, r, recording, why, sizeof why)) {
+    forget(r, recording);
     refuse(j, r, why);
   }
   if (recording && recording->is_made && !r->is_refused)

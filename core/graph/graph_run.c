@@ -49,20 +49,20 @@ static void give_buffers(const struct job *j, const struct call *call, const str
   }
 }
 
-static void renew(const struct job *j, const struct call *call, void *args) {
-  if (j->step && call->renew) call->renew((struct sl__args_header *)args + 1, j->step);
-}
-
 static void run_call(const struct job *j, const struct call *call, const struct assignment *a,
                      void *args) {
   struct starpu_vector_interface view[call->count];
   void *given[call->count];
-  renew(j, call, args);
   give_buffers(j, call, a, view, given);
   const struct sl__running_call running = {call->op->codelet.name, call->name, call->count, given};
   sl__call_runs(&running);
   (j->on_gpu ? call->op->codelet.cuda_funcs[0] : call->op->codelet.cpu_funcs[0])(given, args);
   sl__call_runs(NULL);
+}
+
+void sl__call_args(const struct job *j, const struct call *call, void *copy) {
+  memcpy(copy, call->args, call->args_size);
+  if (j->step && call->renew) call->renew((struct sl__args_header *)copy + 1, j->step);
 }
 
 /* The whole call, with the arguments of the step. */
@@ -73,7 +73,7 @@ static void run_undivided(const struct job *j, const struct call *call,
     return;
   }
   _Alignas(8) char copy[call->args_size];
-  memcpy(copy, call->args, call->args_size);
+  sl__call_args(j, call, copy);
   run_call(j, call, a, copy);
 }
 
@@ -83,7 +83,7 @@ static void run_part(const struct job *j, const struct call *call, const struct 
   _Alignas(8) char copy[call->args_size];
   struct sl__args_header *args = (struct sl__args_header *)copy;
   bool phased = is_head && a->group->phases;
-  memcpy(copy, call->args, call->args_size);
+  sl__call_args(j, call, copy);
   args->part = (uint32_t)a->part;
   args->parts = (uint32_t)a->parts;
   args->units = phased ? 0 : a->group->units;
@@ -109,8 +109,7 @@ static void run_together(const struct job *j, const struct call *first, int call
   for (int i = 0; i < calls; i++) {
     buffers[i] = &given[count];
     args[i] = &copy[bytes];
-    memcpy(args[i], first[i].args, first[i].args_size);
-    renew(j, &first[i], args[i]);
+    sl__call_args(j, &first[i], args[i]);
     give_buffers(j, &first[i], &assignment, &view[count], buffers[i]);
     count += (size_t)first[i].count;
     bytes += aligned(first[i].args_size);
@@ -173,6 +172,7 @@ static void run_alone(const struct job *j) {
 void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], bool on_gpu) {
   const struct sl__subgraph *s = args->subgraph;
   const struct sl__step_record *step = args->has_step ? &args->step : NULL;
+  if (!s) return;
   struct job job = {s, step, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
   double begin = sl__microseconds();
   if (s->team) {

@@ -10,6 +10,7 @@
  *                    finds independent calls of one operation that a GPU runs as one
  *   graph_plan.c     plans a subgraph: parts for several workers, and the internal tensors' memory
  *   graph_branches.c finds calls of a step's only subgraph that workers can run at the same time
+ *   graph_chain.c    finds steps that may begin while the one in front still runs
  *   graph_submit.c   submits the subgraphs' tasks
  *   graph_run.c      runs one
  *   graph_gpu.c      runs one on a GPU, as CUDA graphs
@@ -114,7 +115,8 @@ struct gpu_part {
  * before. */
 struct recording {
   void **address;                /* [buffers] */
-  struct sl__cuda_graph **graph; /* [parts] NULL: of a part that is not recorded */
+  struct sl__cuda_graph **graph; /* [calls] of each part; NULL: of one that is not recorded */
+  char *args;                    /* [args_bytes] that renewed calls had */
   int64_t last_run;              /* the number of the worker's last run with them; 0: none */
   bool is_made;
 };
@@ -126,8 +128,13 @@ struct recordings {
   int worker;
   bool is_refused; /* CUDA did not record it once: it runs without CUDA graphs */
   int64_t runs;
-  void **addresses; /* of all recordings */
+  struct gpu_part *parts; /* [calls] */
+  int part_count;
+  bool *changes;     /* [calls] has the call once had other arguments than in a recording? */
+  size_t args_bytes; /* of the arguments that follow the step record */
+  void **addresses;  /* of all recordings, as graphs and args are */
   struct sl__cuda_graph **graphs;
+  char *args;
   struct recording list[MOST_RECORDINGS];
 };
 
@@ -144,11 +151,9 @@ struct sl__subgraph {
   struct sl__team *team;                  /* NULL: it has no more than one member */
   size_t common_at, members_at, local_at; /* offsets; local_at in a member's memory */
   size_t member_bytes, workspace_bytes;   /* workspace_bytes: of all that memory */
-  struct gpu_part *gpu_parts;
-  int gpu_part_count;
-  struct recordings *recordings; /* [gpu_count] */
-  int gpu_count;                 /* GPU workers that may run it */
-  int count;                     /* of buffers: the memory, then tensors */
+  struct recordings *recordings;          /* [gpu_count] */
+  int gpu_count;                          /* GPU workers that may run it */
+  int count;                              /* of buffers: the memory, then tensors */
   struct sl__tensor **tensors;
   int *use; /* [count] its first use; -1: of the memory */
   char *modes;
@@ -173,10 +178,12 @@ struct sl__graph {
   double slice_us; /* see sl__graph_join_slices; 0: the graph is not joined by slices */
   struct sl__weight_cache *weight_cache; /* or NULL */
   const struct sl__tensor *input;
-  int cores;        /* see sl__graph_cores */
-  int forced_parts; /* see sl__graph_cut */
-  int leader;       /* of the team: the member whose worker has the task */
-  int helpers;      /* tasks and messages that will still use the graph */
+  int cores;                 /* see sl__graph_cores */
+  int forced_parts;          /* see sl__graph_cut */
+  int leader;                /* of the team: the member whose worker has the task */
+  int helpers;               /* tasks and messages that will still use the graph */
+  struct sl__chain *chain;   /* its tasks are links of it; or NULL */
+  struct sl__tensor *memory; /* of its links, in place of the worker's scratch memory; or NULL */
   bool keeps_small; /* small passing tensors keep their memory between runs; see graph_plan.c */
   uint32_t asked;   /* bit i: member i is asked and has not begun yet */
   struct sl__inbox_message join_message; /* asks a worker to join the team */
@@ -251,6 +258,9 @@ enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 /* Its parts on a GPU, and space for recordings. After its buffers are known. */
 enum sl_status sl__subgraph_plan_gpu(struct sl__graph *graph, struct sl__subgraph *subgraph);
 
+/* The graph's chain, if its tasks can be links of one. After its buffers are known. */
+enum sl_status sl__graph_find_chain(struct sl__graph *graph);
+
 /* ---- core/graph/graph_branches.c ---- */
 
 /* Is it the only task of a training's step, on CPUs? Such tasks run on the same worker in all
@@ -300,6 +310,9 @@ sl__team_work sl__subgraph_work;
 
 /* The calls [first, end), whole and one after the other. */
 void sl__subgraph_run_calls(const struct job *job, int first, int end);
+
+/* Copies the call's arguments, with the header, and renews them if the job has a step record. */
+void sl__call_args(const struct job *job, const struct call *call, void *copy);
 
 /* ---- core/graph/graph_gpu.c ---- */
 

@@ -22,7 +22,8 @@ static enum sl_status submit(const struct sl__graph *g, const struct sl__subgrap
                               .priority = run->priority + s->priority,
                               .accumulate = true,
                               .pieces = true, /* each call was asked when it was captured */
-                              .modes = s->modes};
+                              .modes = s->modes,
+                              .chain = g->chain};
   const struct call *head = &g->calls[s->first];
   struct sl__subgraph_args args = {.subgraph = s, .has_step = run->step};
   struct sl__tensor *tensors[s->count];

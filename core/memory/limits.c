@@ -116,8 +116,7 @@ static void adapt_to_limits(struct sl__memory *m) {
   if (m->limit) set_unless_set(m, "STARPU_SILENT", "1"); /* it would warn that it moves tensors */
 }
 
-/* Does the user's environment limit a GPU's memory? */
-static bool is_gpu_limited(void) {
+bool sl__gpu_memory_is_limited(void) {
   const int most = 64; /* GPUs of a machine */
   char name[40];
   bool limited = getenv("STARPU_LIMIT_CUDA_MEM");
@@ -153,7 +152,7 @@ enum sl_status sl__memory_begin(const struct sl_context_options *options,
                       "memory limits: StarPU runs already, and learns them when it starts");
   if (status == SL_OK && options->memory_limit) status = read_list(m, options->memory_limit);
   if (status == SL_OK && options->swap) status = check_swap(m, options->swap);
-  if (status == SL_OK && (m->limit || is_gpu_limited())) adapt_to_limits(m);
+  if (status == SL_OK && (m->limit || sl__gpu_memory_is_limited())) adapt_to_limits(m);
   if (status != SL_OK) {
     sl__memory_close(m);
     m = NULL;

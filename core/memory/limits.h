@@ -17,6 +17,9 @@ enum sl_status sl__memory_open(struct sl_context *context);
 /* After StarPU has ended: restores the environment. NULL is legal. */
 void sl__memory_close(struct sl__memory *memory);
 
+/* Is any GPU's memory limited, by the options or the user's environment? */
+bool sl__gpu_memory_is_limited(void);
+
 /* Limit of main memory, bytes; 0: there is none. memory may be NULL. */
 size_t sl__memory_limit(const struct sl__memory *memory);
 

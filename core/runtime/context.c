@@ -25,10 +25,12 @@ struct sl_context *sl__context_new(const struct sl_context_options *options) {
   c->gpus = SL__ANY_GPUS;
   starpu_pthread_mutex_init(&c->log_mutex, NULL);
   starpu_pthread_mutex_init(&c->submit_mutex, NULL);
+  starpu_pthread_mutex_init(&c->chain_mutex, NULL);
   return c;
 }
 
 void sl__context_free(struct sl_context *c) {
+  starpu_pthread_mutex_destroy(&c->chain_mutex);
   starpu_pthread_mutex_destroy(&c->submit_mutex);
   starpu_pthread_mutex_destroy(&c->log_mutex);
   free(c->devices);

@@ -64,6 +64,9 @@ struct sl_context {
   void *log_user;
   enum sl_level log_level;
   starpu_pthread_mutex_t submit_mutex; /* for predictors: a thread each submits */
+  starpu_pthread_mutex_t chain_mutex;  /* see core/runtime/chain.h */
+  int chains;                          /* number of chains */
+  unsigned links[STARPU_NMAXWORKERS];  /* of chains, submitted so far to each worker */
   starpu_pthread_mutex_t log_mutex;
   struct sl__gpu_range gpus;
   bool is_started, is_pooled; /* see sl__context_start */

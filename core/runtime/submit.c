@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/runtime/chain.h"
 #include "core/runtime/cuda.h"
 
 static uint32_t hash_tensors(int count, struct sl__tensor *const *tensors, uint32_t hash) {
@@ -235,8 +236,11 @@ static enum sl_status submit_task(struct sl_context *context, const struct sl__c
   enum sl_status status = fill_task(task, call, modes);
   if (status == SL_OK) status = run_hooks_before(context, call, task);
   if (status == SL_OK) {
+    struct sl__chain *chain = call->launch->chain;
+    if (chain) sl__chain_add(chain, task, call->tensors);
     int result = starpu_task_submit(task);
     if (!result) return SL_OK;
+    if (chain) sl__chain_withdraw(chain);
     hooks_withdraw(context, hook_count(context), task);
     status = refused(result, call);
   }
@@ -245,14 +249,43 @@ static enum sl_status submit_task(struct sl_context *context, const struct sl__c
   return status;
 }
 
+static struct sl__args_header header_of(const struct sl__launch *launch, int count,
+                                        size_t args_size) {
+  return (struct sl__args_header){.accumulate = launch->accumulate,
+                                  .count = (uint32_t)count,
+                                  .tf32 = launch->tf32,
+                                  .args_size = (uint32_t)args_size};
+}
+
+enum sl_status sl__submit_as_it_is(struct sl_context *context, struct sl__op *op,
+                                   const struct sl__launch *launch, int count,
+                                   struct sl__tensor *const *tensors, const void *args,
+                                   size_t args_size) {
+  const struct sl__args_header header = header_of(launch, count, args_size);
+  const struct sl__call call = {.op = op,
+                                .launch = launch,
+                                .count = count,
+                                .tensors = tensors,
+                                .header = &header,
+                                .args = args,
+                                .args_size = args_size};
+  return submit_task(context, &call, sl__modes(op, launch));
+}
+
+static enum sl_status submit_call(struct sl_context *context, const struct sl__call *call,
+                                  const char *modes) {
+  bool locked = sl__chains_lock(context);
+  enum sl_status status = sl__chains_settle(call->launch->chain, call->count, call->tensors);
+  if (status == SL_OK) status = submit_task(context, call, modes);
+  sl__chains_unlock(context, locked);
+  return status;
+}
+
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint) {
-  struct sl__args_header header = {.accumulate = launch->accumulate,
-                                   .count = (uint32_t)count,
-                                   .tf32 = launch->tf32,
-                                   .args_size = (uint32_t)args_size};
+  struct sl__args_header header = header_of(launch, count, args_size);
   const char *modes = sl__modes(op, launch);
   enum sl_status status = find_bf16_mask(op, modes, count, tensors, &header.bf16_mask);
   if (status == SL_OK) status = check_pieces(op, launch, count, tensors);
@@ -268,5 +301,5 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                                 .args = args,
                                 .args_size = args_size,
                                 .flops = flops};
-  return hooks_take(context, &call, &status) ? status : submit_task(context, &call, modes);
+  return hooks_take(context, &call, &status) ? status : submit_call(context, &call, modes);
 }

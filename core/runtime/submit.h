@@ -82,17 +82,20 @@ struct sl__step_record {
   float scale[SL_MAX_FIELDS]; /* of the gradient of each part of the loss */
 };
 
+struct sl__chain;
+
 /* The caller's description of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
   struct sl__place place;
-  int priority;         /* larger is sooner; clamped to the scheduler's range */
-  bool accumulate;      /* add to the 'a' buffer instead of overwriting it */
-  bool pieces;          /* the kernel can work on a piece of a tensor */
-  bool tf32;            /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
-  bool batch_invariant; /* on a CPU a row's bits must not depend on the number of rows */
-  const char *modes;    /* instead of the operation's; or NULL */
-  bool varies;          /* the CUDA kernel's function may start other work in each call */
+  int priority;            /* larger is sooner; clamped to the scheduler's range */
+  bool accumulate;         /* add to the 'a' buffer instead of overwriting it */
+  bool pieces;             /* the kernel can work on a piece of a tensor */
+  bool tf32;               /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
+  bool batch_invariant;    /* on a CPU a row's bits must not depend on the number of rows */
+  const char *modes;       /* instead of the operation's; or NULL */
+  struct sl__chain *chain; /* of which the task is a link (core/runtime/chain.h); or NULL */
+  bool varies;             /* the CUDA kernel's function may start other work in each call */
   struct sl__slice_mark mark;
   const struct sl__op *traced_as; /* traces name this operation; NULL: the task's own */
   struct sl__cut cut;             /* from here on the operation fills in, not the layer */
@@ -120,6 +123,13 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint);
+
+/* The same without hooks that might take the call, and for a caller that sees to the chains of its
+ * tensors (core/runtime/chain.h). */
+enum sl_status sl__submit_as_it_is(struct sl_context *context, struct sl__op *op,
+                                   const struct sl__launch *launch, int count,
+                                   struct sl__tensor *const *tensors, const void *args,
+                                   size_t args_size);
 
 /* The bit of a buffer in a task's masks of buffers. The last bit is that of all buffers from there
  * on, which one letter of the modes describes: they are alike. */

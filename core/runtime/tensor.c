@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/runtime/chain.h"
 #include "core/runtime/wait.h"
 
 size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
@@ -135,6 +136,7 @@ static void set_part(struct sl__tensor *t, struct sl__tensor *part, int64_t rows
   part->bytes = part->capacity = row * (size_t)rows;
   part->host = NULL;
   part->hold = NULL;
+  part->chain = NULL;
   part->owns_host = false;
   part->is_view = true;
   part->whole = t;
@@ -188,7 +190,11 @@ enum sl_status sl__tensor_keep_split(struct sl__tensor *t) {
   return SL_OK;
 }
 
-void sl__tensor_invalidate(struct sl__tensor *t) { starpu_data_invalidate_submit(t->handle); }
+/* Where settling fails, so will the next task, and its caller hears of it. */
+void sl__tensor_invalidate(struct sl__tensor *t) {
+  (void)sl__chain_settle(t);
+  starpu_data_invalidate_submit(t->handle);
+}
 
 /* Any thread may submit, such as one of an asynchronous exchange. */
 void sl__tensor_written(struct sl__tensor *t) {
@@ -205,7 +211,7 @@ static char *local(struct sl__tensor *t) {
 }
 
 enum sl_status sl__tensor_read(struct sl__tensor *t, void *values) {
-  enum sl_status status = sl__acquire(t->context, t->handle, STARPU_R);
+  enum sl_status status = sl__acquire(t, STARPU_R);
   if (status != SL_OK) return status;
   memcpy(values, local(t), t->bytes);
   starpu_data_release(t->handle);
@@ -214,7 +220,7 @@ enum sl_status sl__tensor_read(struct sl__tensor *t, void *values) {
 
 enum sl_status sl__tensor_write(struct sl__tensor *t, const void *values) {
   enum starpu_data_access_mode mode = t->is_piece ? STARPU_RW : STARPU_W;
-  enum sl_status status = sl__acquire(t->context, t->handle, mode);
+  enum sl_status status = sl__acquire(t, mode);
   if (status != SL_OK) return status;
   memcpy(local(t), values, t->bytes);
   sl__tensor_written(t);
@@ -224,6 +230,7 @@ enum sl_status sl__tensor_write(struct sl__tensor *t, const void *values) {
 
 void sl__tensor_free(struct sl__tensor *t) {
   if (!t || t->context->abandoned) return;
+  (void)sl__chain_settle(t); /* it must not stay in the chain's list */
   if (t->view_handles)
     starpu_data_partition_clean(t->handle, (unsigned)t->view_count, t->view_handles);
   free(t->view_handles);
@@ -240,6 +247,7 @@ void sl__tensor_free(struct sl__tensor *t) {
 
 void sl__tensor_free_later(struct sl__tensor *t) {
   if (!t) return;
+  (void)sl__chain_settle(t);
   starpu_data_unregister_submit(t->handle);
   tell_freed(t);
   free(t);

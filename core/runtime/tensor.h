@@ -21,8 +21,9 @@ struct sl__tensor {
   struct sl__tensor *whole; /* of a view */
   size_t first;             /* of a piece: the whole's rows before it; see sl__tensor_pieces */
   bool is_piece;
-  struct sl__hold *hold; /* its use by submitted tasks (core/memory/admission.h); or NULL */
-  uint64_t writes;       /* number of submitted writes to it or a part of it */
+  struct sl__hold *hold;   /* its use by submitted tasks (core/memory/admission.h); or NULL */
+  uint64_t writes;         /* number of submitted writes to it or a part of it */
+  struct sl__chain *chain; /* whose links have written it (core/runtime/chain.h); or NULL */
 };
 
 size_t sl__type_size(enum sl_type type);

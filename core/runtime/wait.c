@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/runtime/chain.h"
 #include "core/runtime/failure.h"
 
 static bool is_needed(const struct sl__health_check *h) {
@@ -97,31 +98,42 @@ static enum sl_status refuse_garbage(starpu_data_handle_t handle) {
   return status;
 }
 
-static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t handle,
+/* Asks StarPU for the tensor; no link of a chain comes between that and the settling. */
+static enum sl_status ask_for(struct sl__tensor *tensor, enum starpu_data_access_mode mode,
+                              struct acquisition *a) {
+  bool locked = sl__chains_lock(tensor->context);
+  enum sl_status status = sl__chains_settle(NULL, 1, &tensor);
+  if (status == SL_OK && starpu_data_acquire_cb(tensor->handle, mode, acquired, a))
+    status = sl__fail(SL_STARPU, "StarPU refuses a callback for a tensor");
+  sl__chains_unlock(tensor->context, locked);
+  return status;
+}
+
+static enum sl_status acquire_or_lose(struct sl__tensor *tensor,
                                       enum starpu_data_access_mode mode) {
+  struct sl_context *c = tensor->context;
   enum sl_status status = c->abandoned ? sl__wait_check(c) : SL_OK;
   struct acquisition *a = status == SL_OK ? sl__alloc(1, sizeof *a, "a wait") : NULL;
   if (!a) return status == SL_OK ? SL_NO_MEMORY : status;
   pthread_mutex_init(&a->lock, NULL);
   sl__condition_init(&a->cond);
-  if (starpu_data_acquire_cb(handle, mode, acquired, a))
-    status = sl__fail(SL_STARPU, "StarPU refuses a callback for a tensor");
-  else
-    tell_wait(c, true);
+  status = ask_for(tensor, mode, a);
+  if (status == SL_OK) tell_wait(c, true);
   while (status == SL_OK && !is_done_soon(a)) status = sl__wait_check(c);
   tell_wait(c, false);
   if (c->abandoned) return status; /* StarPU's callback may still use a */
   pthread_cond_destroy(&a->cond);
   pthread_mutex_destroy(&a->lock);
   free(a);
-  return status == SL_OK ? refuse_garbage(handle) : status;
+  return status == SL_OK ? refuse_garbage(tensor->handle) : status;
 }
 
-enum sl_status sl__acquire(struct sl_context *c, starpu_data_handle_t handle,
-                           enum starpu_data_access_mode mode) {
-  if (must_poll(c)) return acquire_or_lose(c, handle, mode);
-  int result = starpu_data_acquire(handle, mode);
-  if (!result) return refuse_garbage(handle);
+enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mode mode) {
+  struct sl_context *c = tensor->context;
+  bool has_chains = __atomic_load_n(&c->chains, __ATOMIC_ACQUIRE);
+  if (has_chains || must_poll(c)) return acquire_or_lose(tensor, mode);
+  int result = starpu_data_acquire(tensor->handle, mode);
+  if (!result) return refuse_garbage(tensor->handle);
   return sl__fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
 }
 

@@ -8,12 +8,11 @@
 
 #include <pthread.h>
 
-#include "core/runtime/context.h"
+#include "core/runtime/tensor.h"
 
 /* As starpu_data_acquire; to be released after SL_OK. Fails with the status of a health check,
  * with SL_STARPU, or with the failure of a kernel (core/runtime/failure.h). */
-enum sl_status sl__acquire(struct sl_context *context, starpu_data_handle_t handle,
-                           enum starpu_data_access_mode mode);
+enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mode mode);
 
 /* Waits until all submitted tasks and messages have ended; SL_OK if none has failed. */
 enum sl_status sl__wait_for_all(struct sl_context *context);

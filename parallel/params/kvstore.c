@@ -35,7 +35,7 @@ static enum sl_status copy_values(struct sl__kvstore_key *key, int s, int n,
   struct sl__tensor *copy;
   enum sl_status status = sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &copy);
   if (status != SL_OK) return status;
-  SL__TRY(sl__acquire(context, copy->handle, STARPU_W));
+  SL__TRY(sl__acquire(copy, STARPU_W));
   float *sum = starpu_data_handle_to_pointer(copy->handle, STARPU_MAIN_RAM);
   memcpy(sum, values[0] + shard->first, copy->bytes);
   for (int t = 1; t < n; t++) {
@@ -117,10 +117,9 @@ out:
 
 enum sl_status sl__kvstore_wait(struct sl__kvstore_key *key) {
   for (int s = 0; s < key->shard_count; s++) {
-    starpu_data_handle_t handle = key->shards[s].param->handle;
-    enum sl_status status = sl__acquire(key->store->context, handle, STARPU_R);
+    enum sl_status status = sl__acquire(key->shards[s].param, STARPU_R);
     if (status != SL_OK) return status;
-    starpu_data_release(handle);
+    starpu_data_release(key->shards[s].param->handle);
   }
   enum sl_status status = sl__task_failure();
   return status == SL_OK ? sl__kvstore_check(key->store) : status;

@@ -52,7 +52,7 @@ static enum sl_status fill(struct sl__request_slot *slot, struct sl__tensor *x) 
     gather(slot);
     return SL_OK;
   }
-  enum sl_status status = sl__acquire(x->context, x->handle, STARPU_W);
+  enum sl_status status = sl__acquire(x, STARPU_W);
   if (status != SL_OK) return status;
   gather(slot);
   sl__tensor_written(x);

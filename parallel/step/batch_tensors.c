@@ -95,10 +95,10 @@ void sl__batch_tensors_prefetch(struct sl__batch_tensors *feed, int slot,
 /* Writing, as StarPU sees it: the loader's thread does it after the release. */
 static enum sl_status reclaim(struct sl__tensor *tensor) {
   for (int i = 0; i < (tensor->view_count ? tensor->view_count : 1); i++) {
-    starpu_data_handle_t handle = sl__part(tensor, i)->handle;
-    enum sl_status status = sl__acquire(tensor->context, handle, STARPU_W);
+    struct sl__tensor *part = sl__part(tensor, i);
+    enum sl_status status = sl__acquire(part, STARPU_W);
     if (status != SL_OK) return status;
-    starpu_data_release(handle);
+    starpu_data_release(part->handle);
   }
   return SL_OK;
 }

@@ -71,7 +71,7 @@ operations=(activation attention batchnorm compress conv2d dense dropout embeddi
   optimizer_ops pool2d reduce)
 for test in "${operations[@]/#/codelets/test_}" \
   nn/test_custom parallel/test_predictor parallel/test_fields parallel/test_captured_step \
-  core/test_graph core/test_graph_horizontal; do
+  core/test_chain core/test_graph core/test_graph_horizontal; do
   [ -x "$tests/$test" ] || { skip "$test on $device" "it is not built"; continue; }
   SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
   status=$?
