@@ -345,7 +345,7 @@ __global__ void stats_long(shape s, const T *x, sl__row_stats *stats) {
 
 constexpr int64_t MOST_ROWS = 1 << 16; /* rows whose statistics are kept at a time */
 constexpr int LANES = 32, DOWN = 8;    /* a block's threads: along a row, and down the rows */
-constexpr int64_t MOST_PARTS = 120;    /* column_sums adds fewer than 128 in one pass */
+constexpr int64_t MOST_PARTS = 120;    /* column_sums adds so few in one launch */
 constexpr int64_t MOST_BLOCKS = 512;   /* enough for any GPU */
 constexpr int64_t COLUMNS = 8 * LANES; /* the most of a block */
 static_assert(MOST_ROWS * sizeof(sl__row_stats) + 2 * MOST_BLOCKS * COLUMNS * sizeof(float) <=

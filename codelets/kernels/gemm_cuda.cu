@@ -279,76 +279,124 @@ template void add_bias(struct sl__cuda *, bf16 *, int64_t, int64_t, int64_t, con
 
 namespace {
 
-constexpr int LANES = 32, DOWN = 8; /* a block's threads: along a row, and down the rows */
+constexpr int LANES = 8; /* a block's threads along a row: 128 bytes of it, a pack of 16 each */
 
-/* Adds the sums of 8 rows of threads in their order; lanes hold N columns each. */
-template <int N>
-__device__ void sum_down(float (&sum)[N]) {
-  __shared__ float part[DOWN][LANES][N];
-#pragma unroll
-  for (int i = 0; i < N; i++) part[threadIdx.y][threadIdx.x][i] = sum[i];
-  __syncthreads();
-  if (threadIdx.y) return;
-  for (int d = 1; d < DOWN; d++)
-#pragma unroll
-    for (int i = 0; i < N; i++) sum[i] += part[d][threadIdx.x][i];
+/* The lane's i-th column of the LANES * N that a block sums. Values that are loaded one by one are
+ * LANES apart, so that neighbours load neighbours. */
+template <bool PACKED, int N>
+__device__ inline int column_of(int lane, int i) {
+  return PACKED ? lane * N + i : i * LANES + lane;
 }
 
-/* Block (., c) sums the rows from c * chunk on; its sums go to out + c * columns. */
-template <int N, class T>
-__global__ void sum_columns(const T *x, int64_t rows, int64_t ld, int64_t columns, int64_t chunk,
-                            float *out, bool add) {
-  int64_t column = (static_cast<int64_t>(blockIdx.x) * LANES + threadIdx.x) * N;
-  int64_t first = blockIdx.y * chunk, end = first + chunk < rows ? first + chunk : rows;
-  float sum[N] = {};
-  if (column < columns) {
-#pragma unroll 4
-    for (int64_t row = first + threadIdx.y; row < end; row += DOWN) {
-      sl::pack<T, N> v = *reinterpret_cast<const sl::pack<T, N> *>(x + row * ld + column);
+/* The lane's columns of a row, which has `columns` in this block. Those behind the end are others'
+ * again: no condition delays a load, and nobody reads their sums. */
+template <bool PACKED, int N, class T>
+__device__ inline sl::pack<T, N> load_columns(const T *row, int lane, int columns) {
+  sl::pack<T, N> v;
+  if constexpr (PACKED) {
+    v = *reinterpret_cast<const sl::pack<T, N> *>(row + (lane * N < columns ? lane * N : 0));
+  } else {
 #pragma unroll
-      for (int i = 0; i < N; i++) sum[i] += sl::value(v.v[i]);
+    for (int i = 0; i < N; i++) {
+      int column = column_of<false, N>(lane, i);
+      v.v[i] = row[column < columns ? column : 0];
     }
   }
-  sum_down(sum);
-  if (threadIdx.y || column >= columns) return;
-  out += blockIdx.y * columns + column;
-#pragma unroll
-  for (int i = 0; i < N; i++) out[i] = add ? out[i] + sum[i] : sum[i];
+  return v;
 }
 
-template <class T>
+/* Adds `count` rows, `step` apart, in their order. The loads of a batch do not wait for each other:
+ * where fewer rows are left, the last one is loaded again, and zeros are added. */
+template <bool PACKED, int N, class T>
+__device__ inline void sum_rows(const T *row, int count, int64_t step, int lane, int columns,
+                                float (&sum)[N]) {
+  constexpr int BATCH = PACKED ? 8 : 16 / N; /* as many as registers allow */
+  for (int k = 0; k < count; k += BATCH) {
+    sl::pack<T, N> v[BATCH];
+#pragma unroll
+    for (int b = 0; b < BATCH; b++) {
+      v[b] = load_columns<PACKED, N>(row, lane, columns);
+      row += k + b + 1 < count ? step : 0;
+    }
+#pragma unroll
+    for (int b = 0; b < BATCH; b++)
+#pragma unroll
+      for (int i = 0; i < N; i++) sum[i] += k + b < count ? sl::value(v[b].v[i]) : 0;
+  }
+}
+
+/* Block (., c) sums the rows from c * chunk on; its sums go to out + c * columns. PACKED only says
+ * how values are loaded: a column's values are added in an order that depends on DOWN alone. The
+ * launch bounds give each of 1024 threads 64 registers: without them the compiler saves registers
+ * and loads a batch pack after pack. */
+template <bool PACKED, int DOWN, class T>
+__global__ void __launch_bounds__(LANES *DOWN, 1024 / (LANES * DOWN))
+    sum_columns(const T *x, int64_t rows, int64_t ld, int64_t columns, int64_t chunk, float *out,
+                bool add) {
+  constexpr int N = 16 / sizeof(T), WIDTH = LANES * N, WARPS = LANES * DOWN / 32;
+  __shared__ float part[WARPS][WIDTH];
+  int thread = static_cast<int>(threadIdx.x), lane = thread % LANES, down = thread / LANES;
+  int64_t left = static_cast<int64_t>(blockIdx.x) * WIDTH, first = blockIdx.y * chunk;
+  int64_t end = first + chunk < rows ? first + chunk : rows;
+  int width = static_cast<int>(columns - left < WIDTH ? columns - left : WIDTH);
+  int count = static_cast<int>((end - first - down + DOWN - 1) / DOWN); /* 0 or less: none */
+  float sum[N] = {};
+  sum_rows<PACKED>(x + (first + down) * ld + left, count, DOWN * ld, lane, width, sum);
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    for (int offset = LANES; offset < 32; offset *= 2)
+      sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], offset);
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    if (thread % 32 < LANES) part[thread / 32][column_of<PACKED, N>(lane, i)] = sum[i];
+  __syncthreads();
+  if (thread >= width) return;
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) total += part[w][thread];
+  out += blockIdx.y * columns + left + thread;
+  *out = add ? *out + total : total;
+}
+
+template <int DOWN, class T>
 void launch_sum_columns(struct sl__cuda *cuda, const T *x, int64_t rows, int64_t ld,
                         int64_t columns, int64_t chunk, float *out, bool add) {
   constexpr int N = 16 / sizeof(T);
-  unsigned chunks = static_cast<unsigned>((rows + chunk - 1) / chunk);
-  if (sl::is_aligned(x) && ld % N == 0 && columns % N == 0)
-    SL__LAUNCH((sum_columns<N, T>), dim3(sl::blocks(columns, LANES * N), chunks), dim3(LANES, DOWN),
-               0, cuda->stream, x, rows, ld, columns, chunk, out, add);
-  else
-    SL__LAUNCH((sum_columns<1, T>), dim3(sl::blocks(columns, LANES), chunks), dim3(LANES, DOWN), 0,
-               cuda->stream, x, rows, ld, columns, chunk, out, add);
+  dim3 grid(sl::blocks(columns, LANES * N), static_cast<unsigned>((rows + chunk - 1) / chunk));
+  bool packed = sl::is_aligned(x) && ld % N == 0 && columns % N == 0;
+  SL__LAUNCH((packed ? sum_columns<true, DOWN, T> : sum_columns<false, DOWN, T>), grid,
+             LANES * DOWN, 0, cuda->stream, x, rows, ld, columns, chunk, out, add);
 }
+
+/* A block of 32 threads down the rows loads as many at once as each thread loads in a batch. */
+constexpr int64_t FEW_ROWS = 256;
+/* A block of 1024 threads sums as many (128 KiB) in about the time of a second launch. */
+constexpr int64_t SUMMED_AT_ONCE = 1024;
 
 }  // namespace
 
 namespace sl {
 
-/* In one pass for few rows; else in parts of at least 64 rows, at most 256 parts that fit into the
- * workspace, then over the parts. */
+/* In one launch for few rows; else in parts of at least FEW_ROWS rows, at most 256 parts that fit
+ * into the workspace, then over the parts. */
 template <class T>
 void column_sums(struct sl__cuda *cuda, const T *x, int64_t rows, int64_t ld, int64_t columns,
                  float *out, bool add) {
   int64_t room = static_cast<int64_t>(GEMM_WORKSPACE / sizeof(float)) / columns;
-  int64_t most = room < 256 ? room : 256, parts = rows / 64 < most ? rows / 64 : most;
-  if (parts <= 1) {
-    launch_sum_columns(cuda, x, rows, ld, columns, rows, out, add);
+  int64_t parts = (rows + FEW_ROWS - 1) / FEW_ROWS, most = room < 256 ? room : 256;
+  if (rows <= FEW_ROWS) {
+    launch_sum_columns<32>(cuda, x, rows, ld, columns, rows, out, add);
+    return;
+  }
+  if (rows <= SUMMED_AT_ONCE || most <= 1) {
+    launch_sum_columns<128>(cuda, x, rows, ld, columns, rows, out, add);
     return;
   }
   float *partial = static_cast<float *>(cuda->workspace);
-  int64_t chunk = (rows + parts - 1) / parts;
-  launch_sum_columns(cuda, x, rows, ld, columns, chunk, partial, false);
+  int64_t chunk = parts <= most ? FEW_ROWS : (rows + most - 1) / most;
   parts = (rows + chunk - 1) / chunk;
-  launch_sum_columns(cuda, (const float *)partial, parts, columns, columns, parts, out, add);
+  launch_sum_columns<32>(cuda, x, rows, ld, columns, chunk, partial, false);
+  launch_sum_columns<32>(cuda, (const float *)partial, parts, columns, columns, parts, out, add);
 }
 
 template void column_sums(struct sl__cuda *, const float *, int64_t, int64_t, int64_t, float *,

@@ -9,6 +9,23 @@ namespace sl {
 
 constexpr int64_t PARTS = 4096; /* maximum number of blocks whose sums are added */
 
+/* Adds each of v over the block, which consists of whole warps; thread 0 has the sums. At most once
+ * in a kernel. All K at once: each is a chain of shuffles, whose latencies overlap so. */
+template <int K>
+__device__ inline void block_sums(double (&v)[K]) {
+  __shared__ double part[K][32];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+#pragma unroll
+  for (int k = 0; k < K; k++) v[k] = warp_sum(v[k]);
+#pragma unroll
+  for (int k = 0; k < K; k++)
+    if (lane == 0) part[k][warp] = v[k];
+  __syncthreads();
+  if (warp) return;
+#pragma unroll
+  for (int k = 0; k < K; k++) v[k] = warp_sum(lane < warps ? part[k][lane] : 0.0);
+}
+
 /* A launch's K results; with one block they are complete at once. */
 template <int K>
 struct sums {
@@ -17,26 +34,31 @@ struct sums {
 
   /* All threads of the block call it with their own partial sums v. */
   __device__ void leave(const double (&v)[K]) const {
-    for (int k = 0; k < K; k++) {
-      double sum = block_sum(v[k]);
-      if (threadIdx.x) continue;
+    double sum[K];
+#pragma unroll
+    for (int k = 0; k < K; k++) sum[k] = v[k];
+    block_sums(sum);
+    if (threadIdx.x) return;
+#pragma unroll
+    for (int k = 0; k < K; k++)
       if (gridDim.x == 1)
-        result[k] = static_cast<float>(sum);
+        result[k] = static_cast<float>(sum[k]);
       else
-        part[static_cast<int64_t>(blockIdx.x) * K + k] = sum;
-    }
+        part[static_cast<int64_t>(blockIdx.x) * K + k] = sum[k];
   }
 };
 
 template <int K>
 __global__ void add_parts(const double *part, int count, float *result) {
-  for (int k = 0; k < K; k++) {
-    double sum = 0;
+  double sum[K] = {};
 #pragma unroll 4
-    for (int i = threadIdx.x; i < count; i += blockDim.x) sum += part[i * K + k];
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) result[k] = static_cast<float>(sum);
-  }
+  for (int i = threadIdx.x; i < count; i += blockDim.x)
+#pragma unroll
+    for (int k = 0; k < K; k++) sum[k] += part[i * K + k];
+  block_sums(sum);
+  if (threadIdx.x) return;
+#pragma unroll
+  for (int k = 0; k < K; k++) result[k] = static_cast<float>(sum[k]);
 }
 
 template <int K>

@@ -263,10 +263,22 @@ void xent_held_launch(const sl__xent_args &a, const xent_memory<T> &m, struct sl
   finish(cuda, s, grid);
 }
 
+/* Few rows are one block's, so that no launch adds the blocks' sums. */
+template <class T, bool WEIGHTED>
+void xent_quads(const sl__xent_args &a, const xent_memory<T> &m, struct sl__cuda *cuda) {
+  int64_t threads = (a.rows * quad_team::WIDTH + 31) / 32 * 32;
+  xent_launch<T, quad_team, false, WEIGHTED>(
+      a, m, threads <= 1024 ? static_cast<int>(threads) : THREADS, cuda);
+}
+
 template <class T>
 void xent_rows(const sl__xent_args &a, const xent_memory<T> &m, struct sl__cuda *cuda) {
   bool weighted = a.weighted || a.smoothing > 0;
-  if (weighted && a.classes <= SHORT_ROW)
+  if (weighted && a.classes <= VERY_SHORT_ROW)
+    xent_quads<T, true>(a, m, cuda);
+  else if (a.classes <= VERY_SHORT_ROW)
+    xent_quads<T, false>(a, m, cuda);
+  else if (weighted && a.classes <= SHORT_ROW)
     xent_launch<T, warp_team, false, true>(a, m, THREADS, cuda);
   else if (weighted)
     xent_launch<T, block_team, false, true>(a, m, THREADS, cuda);

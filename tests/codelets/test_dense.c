@@ -1,7 +1,8 @@
 /* Dense forward and backward against naive double-precision sums and finite differences. Hard
  * shapes: one of everything, odd sizes, a batch of one, samples with several axes, no bias, every
  * fused activation, accumulation; rows and outputs enough for sums in parts; bf16; rows whose bits
- * do not depend on their number. */
+ * do not depend on their number; bias gradients whose bits do not depend on alignment. */
+#include "tests/common/displaced.h"
 #include "tests/common/products.h"
 
 struct dense {
@@ -222,6 +223,39 @@ static void shared_halves_agree(void **state) {
   free(x), free(param), free(dy), free(want), free(sums);
 }
 
+/* The bias's gradient from tensors that begin at a multiple of 16 bytes and elsewhere: the sums,
+ * and the same bits. */
+static void check_bias(const struct kind *k, int64_t rows, int64_t out, bool add) {
+  const struct sl__launch *l = add ? &adding : &plain;
+  double *dy = values_of(k, rows * out, 3), *sums = random_values(out, 4);
+  struct displaced elsewhere = displaced(SL_SHAPE(rows, out), dy, k->half ? SL_BF16 : SL_F32);
+  struct sl__tensor *tdy = tensor_of(k, SL_SHAPE(rows, out), dy),
+                    *grad = tensor(SL_SHAPE(out), sums), *same = tensor(SL_SHAPE(out), sums);
+  OK(sl__bias_backward(context, l, tdy, grad));
+  OK(sl__bias_backward(context, l, &elsewhere.tensor, same));
+  if (!add) memset(sums, 0, (size_t)out * sizeof *sums);
+  for (int64_t i = 0; i < rows * out; i++) sums[i % out] += dy[i];
+  double *got = take(grad);
+  assert_near("bias, elsewhere", take(same), got, out, 0, 0);
+  assert_near("bias", got, sums, out, (double)rows, 4);
+  sl__tensor_free(tdy);
+  put_back(&elsewhere);
+  free(dy), free(sums);
+}
+
+/* Around the numbers of rows at which a GPU sums in another way, and of columns at which it has
+ * another block; odd numbers lie across multiples of 16 bytes. */
+static void bias_gradients_of_any_shape(void **state) {
+  static const int64_t rows[] = {1, 33, 255, 256, 257, 1023, 1024, 1025};
+  static const int64_t columns[] = {1, 31, 32, 36, 64, 65};
+  (void)state;
+  for (size_t k = 0; k < KINDS; k += KINDS - 1) /* products may use TensorFloat-32, sums do not */
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+      for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+        for (int add = 0; add < 2; add++) check_bias(&kinds[k], rows[r], columns[c], add);
+  check_bias(&kinds[0], 66000, 4, true); /* parts of more rows than few have */
+}
+
 /* relu keeps what is not a number: the loss must see it. */
 static void relu_keeps_nan(void **state) {
   (void)state;
@@ -333,6 +367,7 @@ int main(void) {
                                      cmocka_unit_test(types_agree_with_the_sums),
                                      cmocka_unit_test(the_adapter_agrees_with_the_sums),
                                      cmocka_unit_test(shared_halves_agree),
+                                     cmocka_unit_test(bias_gradients_of_any_shape),
                                      cmocka_unit_test(relu_keeps_nan),
                                      cmocka_unit_test(rows_have_bits_of_their_own),
                                      cmocka_unit_test(shapes_are_checked)};

@@ -104,7 +104,11 @@ static void loss_matches(void **state) {
   check(1, 1, 1, false, false);
   check(1, 10, 3, false, false);
   check(37, 10, 5, true, false);
-  check(200, 6, 5, true, false); /* many right answers, of each class */
+  check(200, 6, 5, true, false);  /* many right answers, of each class */
+  check(256, 10, 5, true, false); /* on a GPU the most rows of a block */
+  check(257, 3, 5, true, false);  /* several blocks */
+  check(70, 32, 3, true, false);  /* the most classes of a part of a warp */
+  check(70, 33, 3, true, false);
   check(8, 1001, 2, true, false);
   check(7, 3001, 2, true, false);   /* on a GPU a block's row */
   check(2, 10500, 2, false, false); /* one that its memory cannot hold */
@@ -137,6 +141,8 @@ static void first_of_equals_counts(void **state) {
 static void bf16_logits_match(void **state) {
   (void)state;
   check(37, 10, 5, true, true);
+  check(257, 31, 2, true, true);
+  check(37, 33, 2, true, true);
   check(5, 1001, 2, true, true);
   check(5, 3001, 2, true, true);
 }
@@ -258,8 +264,11 @@ static void smoothing_and_weights_match(void **state) {
   check_weighted(37, 10, 0, true, false);
   check_weighted(23, 7, 0.3, true, false);
   check_weighted(23, 7, 1, true, false);
+  check_weighted(257, 32, 0.3, true, false);
+  check_weighted(37, 33, 0.3, true, false);
   check_weighted(5, 1100, 0.2, true, false); /* on a GPU a block's row */
   check_weighted(9, 33, 0.2, true, true);
+  check_weighted(9, 10, 0.2, true, true);
 }
 
 /* ---- losses of targets ---- */
