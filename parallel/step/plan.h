@@ -77,6 +77,7 @@ struct sl__step {
    * loss takes them; NULL: no loss, and the last layer's output stays; not in training */
   struct sl__tensor *x, *labels;
   struct sl__tensor ***grads, ***rows; /* [replica][layer]; see sl__model_shards */
+  struct sl__tensor *stats; /* of the only span of the only slice; NULL: the slices have theirs */
 };
 
 /* steps: of the sequences in the batch, at most the model's own; 0 means the model's own. */

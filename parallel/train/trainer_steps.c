@@ -20,13 +20,21 @@ static const float *ask(const struct sl_trainer *t, float flags[SL__ASKS]) {
   return flags;
 }
 
-/* Adds up the statistics of the slices, in their order, into the pending step's tensor. */
+/* Where the loss of the only slice writes; NULL: there are several, or other ranks. */
+static struct sl__tensor *direct_stats(const struct sl_trainer *t, const struct sl__plan *plan,
+                                       const struct sl__pending_step *p) {
+  return plan->count * (plan->chunks / plan->span) == 1 && !t->ranks.size ? p->stats : NULL;
+}
+
+/* Adds up the statistics of the slices, in their order, into the pending step's tensor, unless the
+ * loss has written there. */
 static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
-                                   struct sl__pending_step *p) {
+                                   const struct sl__step *step, struct sl__pending_step *p) {
   bool here = sl__grid_is_here(&t->grid, t->model->count - 1);
   const struct sl__place *last = &sl__grid_device(&t->grid, t->model->count - 1, 0)->place;
   struct sl__launch launch = {.name = "stats", .priority = SL__PRIORITY_LOSS};
   int spans = plan->chunks / plan->span, count = here ? plan->count * spans : 0;
+  if (step->stats) return SL_OK;
   struct sl__tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
   if (!terms) return SL_NO_MEMORY;
   /* A worker takes the scheduler's tasks only when it has no pinned task. So if the loss is pinned,
@@ -158,7 +166,7 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
 
 enum sl_status sl__trainer_end_step(struct sl_trainer *t, struct sl__plan *plan,
                                     const struct sl__step *step, struct sl__pending_step *p) {
-  enum sl_status status = submit_stats(t, plan, p);
+  enum sl_status status = submit_stats(t, plan, step, p);
   if (status != SL_OK || !step->training) return status;
   status = sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr);
   return status == SL_OK ? submit_squares(t, p) : status;
@@ -200,7 +208,8 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .x = p->inputs->x[batch.slot],
                           .labels = p->inputs->labels[batch.slot],
                           .grads = t->shards->grads,
-                          .rows = t->shards->rows};
+                          .rows = t->shards->rows,
+                          .stats = direct_stats(t, plan, p)};
   SL__TRY(scale_loss(t, &batch, info, p, step.scale));
   sl__batch_tensors_prefetch(p->inputs, batch.slot, &t->grid, plan->input_reader);
   bool captures = t->captures && !t->predictions;
