@@ -77,12 +77,12 @@ enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__no
 enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
                                   const struct sl__rows *row);
 
-/* Images of bytes, normalised by a table (data/bytes.c). */
+/* Images of bytes, normalised when they are read (data/bytes.c). */
 struct sl__byte_set {
   struct sl_dataset set;
   uint8_t *samples;
   int32_t *labels;
-  float (*table)[256]; /* normalised value of every byte: one table a channel, or one for all */
+  struct sl__byte_channel *channels; /* one a channel, or one for all */
 };
 
 /* A zeroed set of count images; mean and deviation as in sl_dataset_new. */
