@@ -91,7 +91,9 @@ publish() {
 # Each step is a session: all its processes end with it, also those with a timeout of their own.
 end_session() { [ -z "$step_session" ] || pkill -KILL -s "$step_session" 2>/dev/null; }
 
-# step NAME LIMIT COMMAND...: leaves the outcome in $outcome and the output in $log
+# step NAME LIMIT COMMAND...: leaves the outcome in $outcome and the output in $log. A step without a
+# line like $wants in its output has failed, whatever its status.
+wants=''
 step() {
   local name=$1 limit=$2 begun=$SECONDS status left=$((end - SECONDS)); shift 2
   count=$((count + 1))
@@ -108,7 +110,9 @@ step() {
     status=$?
     end_session
     case $status in
-      0) outcome=done ;;
+      0)
+        outcome=done
+        grep -q -e "$wants" "$log" || outcome="ended without a result" ;;
       77) outcome="skipped: $(tail -n 1 "$log" | text)" ;;
       124 | 137) outcome="did not end within $limit s" ;;
       *) outcome="failed with status $status: $(tail -n 1 "$log" | text)" ;;
@@ -127,6 +131,7 @@ rate() {
   local network=$1 variant=$2; shift 2
   local settings=()
   while [[ ${1:-} == [A-Z]*=* ]]; do settings+=("$1"); shift; done
+  wants='"rate_mean":'
   step "$network, $variant" 60 env "${settings[@]}" "$root/bench/bench_train" --only "$network" \
     --devices "$device" --replicas 1 "${short[@]}" "$@"
   [ "$outcome" = done ] || return 1
@@ -201,9 +206,12 @@ began=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 machine=$(machine)
 gpus=$(timeout 20 nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 machine_text=$(echo "$machine" | sed 's/.*"gpus": "\([^"]*\)", "processor": "\([^"]*\)".*/\1, \2/')
+wants='^ok '
 step "gpu-check" 900 "${check[@]}"
+wants='"us":'
 step "latency of a task" 60 "$root/bench/bench_latency" --device "$device" "${tasks[@]}"
 step "latency of a task, CPU" 60 "$root/bench/bench_latency" --device cpu:0 "${tasks[@]}"
+wants='"tflops":'
 [ "$device" != cuda:0 ] || step "products" 120 "$root/bench/gpu_peak" "${size[@]}"
 for network in ${networks//,/ }; do
   # a network that fails by default costs the others no more time

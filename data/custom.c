@@ -71,7 +71,8 @@ static void free_custom(struct sl_dataset *dataset) {
   if (set->release) set->release(set->user);
 }
 
-static const struct sl__dataset_kind custom_kind = {.fill = fill, .free = free_custom};
+static const struct sl__dataset_kind custom_kind = {
+    .fill = fill, .one_reader = true, .free = free_custom};
 
 enum sl_status sl_dataset_custom(const struct sl_dataset_options *options,
                                  enum sl_status (*fill_rows)(struct sl_fill *rows),

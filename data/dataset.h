@@ -18,6 +18,9 @@ struct sl__dataset_kind {
    * Loaders' threads call it, several at once if a set has several loaders. */
   enum sl_status (*fill)(const struct sl_dataset *set, int64_t count, const int64_t *samples,
                          const struct sl__rows *rows);
+  /* A function of the program's writes them, which may not bear calls at once: a loader has one
+   * thread unless the program asks for more. */
+  bool one_reader;
   /* The same as `fill` of a set that is not normalised, but normalised as `info` says and checked,
    * where one pass over the values can do both; NULL: whoever normalises does it after `fill`. */
   enum sl_status (*fill_normal)(const struct sl_dataset *set, const struct sl_dataset_info *info,
@@ -77,12 +80,12 @@ enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__no
 enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
                                   const struct sl__rows *row);
 
-/* Images of bytes, normalised by a table (data/bytes.c). */
+/* Images of bytes, normalised when they are read (data/bytes.c). */
 struct sl__byte_set {
   struct sl_dataset set;
   uint8_t *samples;
   int32_t *labels;
-  float (*table)[256]; /* normalised value of every byte: one table a channel, or one for all */
+  struct sl__byte_channel *channels; /* one a channel, or one for all */
 };
 
 /* A zeroed set of count images; mean and deviation as in sl_dataset_new. */

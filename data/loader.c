@@ -17,6 +17,7 @@
 #define PAGE 4096
 #define MAX_SLOTS 1024
 #define MAX_READERS 256
+#define MANY_CPUS 8
 
 enum slot_state { FREE, FILLING, READY, OUT };
 
@@ -179,6 +180,13 @@ static int64_t shared_samples(const struct sl_dataset_info *info) {
   return most;
 }
 
+/* A GPU may take a batch faster than one thread fills it: on a machine with processors to spare,
+ * two do. More would need more slots, and so more memory. Where CPUs train, threads that are ahead
+ * of the training take no more time than one: the batches are the same. */
+static int default_readers(const struct sl_dataset *set) {
+  return set->kind->one_reader || sl__machine_cpus() < MANY_CPUS ? 1 : 2;
+}
+
 /* Small batches have many slots, so that the training can be steps ahead of its reports. */
 static int default_slots(const struct sl_dataset_info *info, const struct sl_loader_options *o) {
   const double most_bytes = 4 << 20;
@@ -191,10 +199,11 @@ static int default_slots(const struct sl_dataset_info *info, const struct sl_loa
 }
 
 /* Checks the options and fills in the defaults. */
-static enum sl_status check_options(const struct sl_dataset_info *info,
+static enum sl_status check_options(const struct sl_dataset *set,
                                     struct sl_loader_options *options) {
+  const struct sl_dataset_info *info = &set->info;
   if (options->num_parts == 0) options->num_parts = 1;
-  if (options->readers == 0) options->readers = 1;
+  if (options->readers == 0) options->readers = default_readers(set);
   if (options->slots == 0) options->slots = default_slots(info, options);
   if (options->batch < 1 || options->batch > INT32_MAX)
     return sl__fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 or more", info->name,
@@ -280,7 +289,7 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   pthread_mutex_init(&l->lock, NULL);
   pthread_cond_init(&l->freed, NULL);
   pthread_cond_init(&l->filled, NULL);
-  SL__TRY(check_options(&dataset->info, &l->batches.options));
+  SL__TRY(check_options(dataset, &l->batches.options));
   l->batches.length = sl__batches_length(&l->batches);
   l->batches.shape = sl__batches_shape(&dataset->info, &l->batches.options);
   SL__TRY(alloc_slots(l));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/base/simd.h"
+#include "data/byte_normal.h"
 #include "data/picture.h"
 
 /* ---- colours ---- */
@@ -54,56 +55,14 @@ const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_
   return NULL;
 }
 
-/* A table of the 256 results would take longer: its loads are no vector code. */
-struct normal {
-  float mean, deviation;
-  float high, low; /* high + low: 1 / deviation, with twice a float's bits */
-};
-
-static struct normal normal_of(const struct sl__direct *direct, int channel) {
-  float deviation = direct->deviation[channel];
-  double inverse = 1 / (double)deviation;
-  float high = (float)inverse;
-  return (struct normal){direct->mean[channel], deviation, high, (float)(inverse - (double)high)};
-}
-
-SL__INLINE float by_division(uint8_t byte, struct normal n) {
-  return ((float)byte / 255.0f - n.mean) / n.deviation;
-}
-
-/* The rounded quotient, of two products, in a fifth of a division's time. */
-SL__INLINE float quotient(float x, float high, float low) {
-  return __builtin_fmaf(x, high, x * low);
-}
-
-SL__INLINE float by_product(uint32_t byte, struct normal n) {
-  const float high = 1 / 255.0f, low = (float)(1 / 255.0 - (double)high);
-  return quotient(quotient((float)(int32_t)byte, high, low) - n.mean, n.high, n.low);
-}
-
-/* Without the instruction a fused product is a call of a function. */
-static bool has_fused_products(void) {
-#if defined(__x86_64__) && defined(__GNUC__)
-  return __builtin_cpu_supports("fma");
-#elif defined(__aarch64__)
-  return true;
-#else
-  return false;
-#endif
-}
-
-/* Where a result is subnormal, or a deviation is extreme, a quotient's last bit may differ. */
-static SL__SIMD bool products_are_exact(struct normal n) {
-  bool same = true;
-  for (int byte = 0; byte < 256; byte++)
-    same &= by_product((uint32_t)byte, n) == by_division((uint8_t)byte, n);
-  return same;
+static struct sl__byte_normal normal_of(const struct sl__direct *direct, int channel) {
+  return sl__byte_normal(direct->mean[channel], direct->deviation[channel]);
 }
 
 void sl__direct_prepare(struct sl__direct *direct) {
-  direct->multiplies = has_fused_products();
+  direct->multiplies = true;
   for (int c = 0; c < direct->channels; c++)
-    direct->multiplies = direct->multiplies && products_are_exact(normal_of(direct, c));
+    direct->multiplies = direct->multiplies && sl__products_are_exact(normal_of(direct, c));
 }
 
 /* Pixels of a picture on their way to its planes, which are `plane` values apart. */
@@ -112,53 +71,49 @@ struct pixels {
   size_t count, stride, plane;
 };
 
-static SL__SIMD void divide_grey(struct pixels p, struct normal n, float *restrict to) {
-  for (size_t i = 0; i < p.count; i++) to[i] = by_division(p.bytes[i], n);
+static SL__SIMD void divide_grey(struct pixels p, struct sl__byte_normal n, float *restrict to) {
+  for (size_t i = 0; i < p.count; i++) to[i] = sl__by_division(p.bytes[i], n);
 }
 
-static SL__SIMD void multiply_grey(struct pixels p, struct normal n, float *restrict to) {
-  for (size_t i = 0; i < p.count; i++) to[i] = by_product(p.bytes[i], n);
-}
-
-static SL__SIMD void divide_colours(struct pixels p, const struct normal n[3],
+static SL__SIMD void divide_colours(struct pixels p, const struct sl__byte_normal n[3],
                                     float *restrict red) {
-  const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
+  const struct sl__byte_normal n0 = n[0], n1 = n[1], n2 = n[2];
   const uint8_t *restrict bytes = p.bytes;
   float *restrict green = red + p.plane, *restrict blue = green + p.plane;
   for (size_t i = 0; i < p.count; i++) {
-    red[i] = by_division(bytes[p.stride * i], n0);
-    green[i] = by_division(bytes[p.stride * i + 1], n1);
-    blue[i] = by_division(bytes[p.stride * i + 2], n2);
+    red[i] = sl__by_division(bytes[p.stride * i], n0);
+    green[i] = sl__by_division(bytes[p.stride * i + 1], n1);
+    blue[i] = sl__by_division(bytes[p.stride * i + 2], n2);
   }
 }
 
-static SL__SIMD void multiply_colours(struct pixels p, const struct normal n[3],
+static SL__SIMD void multiply_colours(struct pixels p, const struct sl__byte_normal n[3],
                                       float *restrict red) {
-  const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
+  const struct sl__byte_normal n0 = n[0], n1 = n[1], n2 = n[2];
   const uint8_t *restrict bytes = p.bytes;
   float *restrict green = red + p.plane, *restrict blue = green + p.plane;
   for (size_t i = 0; i < p.count; i++) {
-    red[i] = by_product(bytes[3 * i], n0);
-    green[i] = by_product(bytes[3 * i + 1], n1);
-    blue[i] = by_product(bytes[3 * i + 2], n2);
+    red[i] = sl__by_product(bytes[3 * i], n0);
+    green[i] = sl__by_product(bytes[3 * i + 1], n1);
+    blue[i] = sl__by_product(bytes[3 * i + 2], n2);
   }
 }
 
 /* Bytes of a pixel in one word are taken apart without moves between lanes. */
-static SL__SIMD void multiply_words(struct pixels p, const struct normal n[3],
+static SL__SIMD void multiply_words(struct pixels p, const struct sl__byte_normal n[3],
                                     float *restrict red) {
-  const struct normal n0 = n[0], n1 = n[1], n2 = n[2];
+  const struct sl__byte_normal n0 = n[0], n1 = n[1], n2 = n[2];
   const uint32_t *restrict words = (const uint32_t *)(const void *)p.bytes;
   float *restrict green = red + p.plane, *restrict blue = green + p.plane;
   for (size_t i = 0; i < p.count; i++) {
-    red[i] = by_product(words[i] & 255, n0);
-    green[i] = by_product(words[i] >> 8 & 255, n1);
-    blue[i] = by_product(words[i] >> 16 & 255, n2);
+    red[i] = sl__by_product(words[i] & 255, n0);
+    green[i] = sl__by_product(words[i] >> 8 & 255, n1);
+    blue[i] = sl__by_product(words[i] >> 16 & 255, n2);
   }
 }
 
 static void make_planes(const struct sl__direct *direct, int channels, struct pixels p, float *to) {
-  struct normal n[3];
+  struct sl__byte_normal n[3];
   for (int c = 0; c < direct->channels; c++) n[c] = normal_of(direct, c);
   if (channels == 3 && !direct->multiplies)
     divide_colours(p, n, to);
@@ -167,8 +122,11 @@ static void make_planes(const struct sl__direct *direct, int channels, struct pi
   else if (channels == 3)
     multiply_colours(p, n, to);
   if (channels == 3) return;
-  for (int c = 0; c < direct->channels; c++)
-    (direct->multiplies ? multiply_grey : divide_grey)(p, n[c], to + (size_t)c * p.plane);
+  for (int c = 0; c < direct->channels; c++, to += p.plane)
+    if (direct->multiplies)
+      sl__bytes_multiply(p.bytes, p.count, n[c], to);
+    else
+      divide_grey(p, n[c], to);
 }
 
 void sl__picture_lines(struct sl__picture *picture, int64_t first, int64_t lines) {

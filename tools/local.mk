@@ -16,8 +16,9 @@ bin_PROGRAMS += \
 tools_starling_plot_SOURCES = $(tools_plot_files)
 tools_starling_plot_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
 # the library shows no internal function: what it shares with this program is compiled for both
-tools_starling_predict_SOURCES = $(tools_predict_files) data/picture.h data/picture_jpeg.c \
-	data/picture_png.c data/picture_pnm.c data/picture_size.c
+tools_starling_predict_SOURCES = $(tools_predict_files) data/byte_normal.c data/byte_normal.h \
+	data/picture.h data/picture_jpeg.c data/picture_png.c data/picture_pnm.c \
+	data/picture_size.c
 tools_starling_predict_CFLAGS = $(AM_CFLAGS)
 tools_starling_predict_LDFLAGS = $(installed_ldflags)
 tools_starling_predict_LDADD = tools/libcommon.la libstarling.la $(PNG_LIBS) $(JPEG_LIBS) \

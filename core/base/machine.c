@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <link.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,14 @@ double sl__machine_memory(void) {
   struct sl__cgroup limits;
   sl__cgroup_read("", &limits);
   return fmin(limits.memory, (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
+}
+
+int sl__machine_cpus(void) {
+  cpu_set_t set;
+  struct sl__cgroup limits;
+  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  sl__cgroup_read("", &limits);
+  return (int)fmin(count, ceil(limits.cpus));
 }
 
 /* ---- limits of the process ---- */

@@ -24,6 +24,10 @@ const char *sl__machine_build(char *text, size_t size);
 /* Bytes of main memory that this process may use: the machine's, or its group's limit. */
 double sl__machine_memory(void);
 
+/* Processors that this thread, and those that it starts, may run on: of its affinity, and of its
+ * group's processor time. At least 1. */
+int sl__machine_cpus(void);
+
 /* Are address space and stack (ulimit -v, ulimit -s) large enough for this number of workers?
  * StarPU and OpenBLAS crash or hang where they are not. \return SL_NO_MEMORY. */
 enum sl_status sl__machine_check_limits(int workers);

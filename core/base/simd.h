@@ -19,7 +19,10 @@
 #define SL__SIMD __attribute__((target_clones("arch=x86-64-v3", "default")))
 #endif
 #endif
-#ifndef SL__SIMD
+#ifdef SL__SIMD
+#define SL__SIMD_CLONES 1
+#else
+#define SL__SIMD_CLONES 0 /* one version, for the processor that the compiler is told */
 #define SL__SIMD
 #endif
 

@@ -245,12 +245,12 @@ struct sl_fill {
 };
 
 /** A dataset of the program's own, which may be larger than memory: `fill` writes the rows that a
- * batch needs. A loader's threads call it: calls overlap if a loader has several readers, or the
- * set several loaders. Its values must depend on the sample's number only. A failure, a value that
- * it did not write or that is not finite, and a label out of range end the loader's batch, and so
- * sl_trainer_step, with a message that has the sample's number; where a failure does not say which
- * row it was, the numbers of the first samples of the batch. \return SL_BAD_ARGUMENT for an
- * impossible description. */
+ * batch needs. A loader's threads call it: calls overlap if a loader is given several readers (it
+ * has one by default), or the set several loaders. Its values must depend on the sample's number
+ * only. A failure, a value that it did not write or that is not finite, and a label out of range
+ * end the loader's batch, and so sl_trainer_step, with a message that has the sample's number;
+ * where a failure does not say which row it was, the numbers of the first samples of the batch.
+ * \return SL_BAD_ARGUMENT for an impossible description. */
 SL_API enum sl_status sl_dataset_custom(const struct sl_dataset_options *options,
                                         enum sl_status (*fill)(struct sl_fill *rows),
                                         struct sl_dataset **dataset);
@@ -370,7 +370,8 @@ struct sl_loader_options {
   int64_t num_parts;  /**< 0 means 1. All parts together are the set, each sample once an epoch. */
   int slots;          /**< batches in memory at once, at least 2; 0 means 4, or readers + 2, and up
                          to 16 of small batches, 4 MB together */
-  int readers;        /**< threads that fill batches, 1 to 256; 0 means 1. They change no value. */
+  int readers;        /**< threads that fill batches, 1 to 256; 0 means 1, or 2 on a machine with 8
+                         processors or more, but 1 for sl_dataset_custom. They change no value. */
   /** Images are larger than what the model sees: a batch has a window [C, crop_h, crop_w] of each,
    * the one in the middle, or (crop_random) augmentation: one at random. 0: the whole image.
    * sl_loader_sample is the shape of a window. Shifts and mirroring are of windows. */

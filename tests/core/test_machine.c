@@ -83,6 +83,7 @@ static void test_this_machine(void **state) {
   (void)state;
   double bytes = sl__machine_memory();
   assert_true(bytes > 1e8 && bytes <= (double)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+  assert_true(sl__machine_cpus() >= 1 && sl__machine_cpus() <= sysconf(_SC_NPROCESSORS_CONF));
 }
 
 /* In a child, whose limits are its own. */

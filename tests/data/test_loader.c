@@ -3,8 +3,10 @@
  * time of an end or a seek. Each sample's first byte is its number, so that a batch tells where its
  * rows come from. */
 #include <math.h>
+#include <sched.h>
 #include <time.h>
 
+#include "core/base/machine.h"
 #include "data/augment.h"
 #include "data/colour.h"
 #include "data/dataset.h"
@@ -615,6 +617,82 @@ static void test_seek_batch(void **state) {
   sl_dataset_free(set);
 }
 
+/* Rows of all bytes, some of which begin beside a vector: the bits of the divisions. */
+static void check_bytes(int64_t channels, int64_t plane, const float *mean,
+                        const float *deviation) {
+  const int64_t size = channels * plane, count = 3;
+  uint8_t *bytes = malloc((size_t)(count * size));
+  float *x = malloc((size_t)size * sizeof *x);
+  const int32_t labels[3] = {0};
+  struct sl_dataset *set;
+  int32_t label;
+  assert_true(bytes && x);
+  for (int64_t i = 0; i < count * size; i++) bytes[i] = (uint8_t)(i * 7);
+  OK(sl_dataset_new("bytes", &SL_SHAPE(channels, plane), count, 1, bytes, labels, mean, deviation,
+                    &set));
+  for (int64_t s = 0; s < count; s++) {
+    OK(sl_dataset_get(set, s, x, &label));
+    for (int64_t i = 0; i < size; i++) {
+      float m = mean ? mean[i / plane] : 0, d = deviation ? deviation[i / plane] : 1;
+      float want = ((float)bytes[s * size + i] / 255.0f - m) / d;
+      if (memcmp(&x[i], &want, sizeof want) != 0)
+        fail_msg("%lld x %lld, byte %d: %a, not %a", (long long)channels, (long long)plane,
+                 bytes[s * size + i], (double)x[i], (double)want);
+    }
+  }
+  sl_dataset_free(set);
+  free(bytes);
+  free(x);
+}
+
+static void test_bytes(void **state) {
+  (void)state;
+  /* where products have the divisions' bits, and where they have not: subnormal results, a
+   * reciprocal that overflows; a zero that a negative deviation makes negative */
+  const float mean[] = {0.1307f, 0.2f, 0.485f, 0, 0, 1}, /* 0.2f is a byte's value */
+      deviation[] = {0.3081f, -0.5f, 0.229f, 3e38f, 1e-40f, 7};
+  static const int64_t planes[] = {1, 15, 16, 17, 784, 1031};
+  for (size_t i = 0; i < sizeof planes / sizeof *planes; i++) {
+    check_bytes(1, planes[i], NULL, NULL);
+    check_bytes(5, planes[i], NULL, NULL);
+    check_bytes(1, planes[i], mean, deviation);
+    check_bytes(6, planes[i], mean, deviation);
+  }
+}
+
+static enum sl_status fill_nothing(struct sl_fill *rows) {
+  (void)rows;
+  return SL_OK;
+}
+
+static int readers_of(const struct sl_dataset *set) {
+  struct sl_loader *loader = loader_of(set, (struct sl_loader_options){.batch = 4});
+  int readers = sl_loader_settings(loader)->readers;
+  assert_true(sl_loader_slots(loader) >= 4);
+  sl_loader_free(loader);
+  return readers;
+}
+
+/* A program's own function is called by one thread, unless the program asks for more. */
+static void test_default_readers(void **state) {
+  (void)state;
+  const struct sl_dataset_options options = {
+      .name = "own", .sample = SL_SHAPE(2), .count = 9, .classes = 2};
+  struct sl_dataset *set = numbered(), *own;
+  cpu_set_t all, one;
+  assert_int_equal(readers_of(set), sl__machine_cpus() < 8 ? 1 : 2);
+  OK(sl_dataset_custom(&options, fill_nothing, &own));
+  assert_int_equal(readers_of(own), 1);
+  sl_dataset_free(own);
+  assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  CPU_SET((size_t)sched_getcpu(), &one);
+  assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+  assert_int_equal(readers_of(set), 1);
+  assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+  sl_dataset_free(set);
+}
+
 static void test_slots(void **state) {
   (void)state;
   struct sl_dataset *set = numbered();
@@ -751,6 +829,8 @@ int main(void) {
       cmocka_unit_test(test_colours_of_no_picture),
       cmocka_unit_test(test_seek),
       cmocka_unit_test(test_seek_batch),
+      cmocka_unit_test(test_bytes),
+      cmocka_unit_test(test_default_readers),
       cmocka_unit_test(test_slots),
       cmocka_unit_test(test_free_at_any_time),
       cmocka_unit_test(test_bad_options),

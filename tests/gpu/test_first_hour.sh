@@ -24,6 +24,7 @@ trap '' TERM; timeout 300 "$0" inner & wait; sleep 300
 PROGRAM
 program bench/bench_train <<'PROGRAM'
 [[ "$*" != *lenet64* ]] || { echo "no memory"; exit 1; }
+[[ "$*" != *lenet256* ]] || exit 0
 rate=100; [[ "$*" != *--eager* ]] || rate=80; [ "${STARPU_PREFETCH:-}" != 0 ] || rate=50
 echo '{"bench": "mlp", "rate": 1, "rate_mean": '$rate', "unit": "samples/s", "ms": 1}'
 PROGRAM
@@ -66,6 +67,10 @@ check "the picture has a bar for each run" \
 check "the machine is described" grep -qF '"gpus": "The A, 1, 2;The B, 1, 2"' "$work/out/results.json"
 check "two GPUs are measured together" said "mlp, two GPUs +done"
 check "no child is left" sh -c '! pgrep -f "$1/root/bench" >/dev/null' sh "$work"
+
+FIRST_HOUR_LIMIT=2 run --networks lenet256
+check "a program that ends well and prints no result has failed" \
+  said "lenet256, default +ended without a result"
 
 # killed in the middle: what is done so far is there, and whole
 program bench/gpu_peak <<'PROGRAM'
