@@ -110,14 +110,21 @@ enum sl_status sl__batch_tensors_recycle(struct sl__batch_tensors *feed, int slo
   return status;
 }
 
+/* Unpinned only when the tensor is gone: a copy to a GPU, which no task waits for, may still read
+ * the memory. */
+static void close_slot(struct sl__tensor *tensor, bool pinned) {
+  if (!tensor) return;
+  void *host = tensor->host;
+  size_t bytes = tensor->bytes;
+  sl__tensor_free(tensor);
+  if (pinned) starpu_memory_unpin(host, bytes);
+}
+
 void sl__batch_tensors_close(struct sl__batch_tensors *feed) {
   if (!feed) return;
   for (int i = 0; i < feed->slots; i++) {
-    if (feed->x[i] && feed->pinned) starpu_memory_unpin(feed->x[i]->host, feed->x[i]->bytes);
-    if (feed->labels[i] && feed->pinned)
-      starpu_memory_unpin(feed->labels[i]->host, feed->labels[i]->bytes);
-    sl__tensor_free(feed->x[i]);
-    sl__tensor_free(feed->labels[i]);
+    close_slot(feed->x[i], feed->pinned);
+    close_slot(feed->labels[i], feed->pinned);
   }
   free(feed->x);
   free(feed->labels);

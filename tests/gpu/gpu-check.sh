@@ -89,6 +89,13 @@ for test in test_attention test_gru test_lstm; do
   verdict $? "$test on $device of architecture 7.5"
 done
 
+# Steps and their copies on a GPU that is slower than the host.
+for test in core/test_chain parallel/test_captured_step; do
+  [ -n "${SL_STANDIN:-}" ] && [ -x "$tests/$test" ] || continue
+  SL_STANDIN_LAZY=1 SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
+  verdict $? "$test on $device, whose work takes a while"
+done
+
 # With all devices, as a program opens them: batches go where StarPU sends them.
 if [ -x "$tests/parallel/test_predictor" ]; then
   CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/parallel/test_predictor"

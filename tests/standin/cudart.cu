@@ -137,8 +137,11 @@ struct Memory {
   int device;
   bool on_device, registered; /* registered: the caller's own host memory */
   char *block;
-  size_t shift, whole; /* whole: bytes of the pages */
+  size_t shift, whole;                    /* whole: bytes of the pages */
+  std::shared_ptr<bool> pinned = nullptr; /* of registered memory: is it still registered? */
 };
+
+std::shared_ptr<bool> pinned(const Memory *m) { return m ? m->pinned : nullptr; }
 
 struct World {
   std::mutex mutex;
@@ -544,18 +547,22 @@ cudaError_t copy(Call &call, Side to, Side from, Box box, cudaMemcpyKind kind,
     error = break_capture(*stream->capture, "a copy of memory that is not pinned");
   if (error) return error;
   w.copies++;
-  error = add(w, stream, Node{"copy", false, [to, from, box] {
-                                for (size_t z = 0; z < box.depth; z++)
-                                  if (to.pitch == box.width && from.pitch == box.width)
-                                    memmove(to.pointer + z * to.plane,
-                                            from.pointer + z * from.plane, box.width * box.height);
-                                  else
-                                    for (size_t y = 0; y < box.height; y++)
-                                      memmove(to.pointer + z * to.plane + y * to.pitch,
-                                              from.pointer + z * from.plane + y * from.pitch,
-                                              box.width);
-                                return cudaSuccess;
-                              }});
+  auto into = pinned(m), out_of = pinned(n);
+  error =
+      add(w, stream,
+          Node{"copy", false, [to, from, box, into, out_of] {
+                 if ((into && !*into) || (out_of && !*out_of))
+                   return complain(cudaErrorLaunchFailure, "a copy's memory is no longer pinned");
+                 for (size_t z = 0; z < box.depth; z++)
+                   if (to.pitch == box.width && from.pitch == box.width)
+                     memmove(to.pointer + z * to.plane, from.pointer + z * from.plane,
+                             box.width * box.height);
+                   else
+                     for (size_t y = 0; y < box.height; y++)
+                       memmove(to.pointer + z * to.plane + y * to.pitch,
+                               from.pointer + z * from.plane + y * from.pitch, box.width);
+                 return cudaSuccess;
+               }});
   if (error) return error;
   /* between devices even the blocking calls return before the copy */
   if (blocks && host) run_until(w, call.lock, stream, w.number);
@@ -912,13 +919,15 @@ cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned) {
   if (cudaError_t error = check_unsafe("cudaHostRegister")) return note(error);
   if (!pointer || !size) return note(cudaErrorInvalidValue);
   if (touches(w, pointer)) return note(cudaErrorHostMemoryAlreadyRegistered);
-  w.memory[(uintptr_t)pointer] = Memory{size, 0, current, false, true, nullptr, 0};
+  w.memory[(uintptr_t)pointer] =
+      Memory{size, 0, current, false, true, nullptr, 0, 0, std::make_shared<bool>(true)};
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *pointer) {
   CALL();
   auto it = w.memory.find((uintptr_t)pointer);
   if (it == w.memory.end() || !it->second.registered) return note(cudaErrorHostMemoryNotRegistered);
+  *it->second.pinned = false;
   w.memory.erase(it);
   return cudaSuccess;
 }

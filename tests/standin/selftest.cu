@@ -260,6 +260,20 @@ static void test_lazy() {
   OK(cudaEventQuery(event));
   OK(cudaStreamQuery(s));
 }
+static void test_unpinned() {
+  float host[4] = {1, 2, 3, 4};
+  cudaStream_t s;
+  OK(cudaStreamCreate(&s));
+  Array<float> x(4, 1);
+  for (bool in_time : {true, false}) {
+    OK(cudaHostRegister(host, sizeof host, 0));
+    OK(cudaMemcpyAsync(x.device, host, sizeof host, cudaMemcpyHostToDevice, s));
+    if (in_time) OK(cudaStreamSynchronize(s));
+    OK(cudaHostUnregister(host));
+    cudaError_t expected = in_time ? cudaSuccess : cudaErrorLaunchFailure;
+    EXPECT(cudaStreamSynchronize(s) == expected);
+  }
+}
 static void note_call(void *data) { *(cudaError_t *)data = cudaDeviceSynchronize(); }
 static void test_events() {
   cudaEvent_t from, to, elsewhere;
@@ -925,6 +939,7 @@ static const Test tests[] = {
     {"threads in reverse order", test_order, {{"SL_STANDIN_ORDER", "reverse"}}},
     {"streams", test_streams, {}},
     {"a lazy device", test_lazy, {{"SL_STANDIN_LAZY", "1"}}},
+    {"memory that is unpinned before its copy", test_unpinned, {}},
     {"events", test_events, {{"SL_STANDIN_GPUS", "2"}}},
     {"configurations", test_configurations, {}},
     {"memory", test_memory, {{"SL_STANDIN_MEMORY", "1048576"}}},
