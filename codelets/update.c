@@ -171,9 +171,32 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-static void renew(void *args, const struct sl__step_record *step) {
-  struct sl__update_args *a = args;
-  sl__update_renew(&a->u, step);
+/* The step's number stays what it was where nothing depends on it: on a GPU arguments that are
+ * always the same are recorded (core/graph/graph_gpu.c). */
+#define SL__OP(name, modes, where)
+#define SL__UPDATE(name, states, modes)                                                            \
+  static void name##_renew(void *args, const struct sl__step_record *step) {                       \
+    struct sl__update_args *a = args;                                                              \
+    int64_t before = a->u.step;                                                                    \
+    sl__update_renew(&a->u, step);                                                                 \
+    struct sl__update same = a->u;                                                                 \
+    same.step = before;                                                                            \
+    const struct sl__##name##_rates now = sl__##name##_begin(&a->u);                               \
+    const struct sl__##name##_rates then = sl__##name##_begin(&same);                              \
+    if (!memcmp(&now, &then, sizeof now)) a->u.step = before;                                      \
+  }
+#include "codelets/ops.def"
+#undef SL__OP
+
+typedef void renew_function(void *args, const struct sl__step_record *step);
+
+static renew_function *renew_of(const struct sl__op *op) {
+#define SL__OP(name, modes, where)
+#define SL__UPDATE(name, states, modes)                                                            \
+  if (op == &sl__op_##name) return name##_renew;
+#include "codelets/ops.def"
+#undef SL__OP
+  return NULL;
 }
 
 /* The gradient of a dense layer's weights, if the same function of few samples would compute it:
@@ -216,7 +239,7 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
   enum sl_status status = sl__same_count(op->codelet.name, n, tensors, &a.count);
   if (update->count) a.count = update->count;
   launch.pieces = true;
-  launch.renew = renew;
+  launch.renew = renew_of(op);
   launch.absorb_input = absorb_input;
   if (norm) tensors[n++] = norm;
   if (status == SL_OK)

@@ -207,6 +207,35 @@ static void views_are_in_no_chain(void **state) {
   sl__tensor_free(sum);
 }
 
+/* A rate that stays the same is recorded with the update; one that changes is followed. */
+static enum sl_status descend(struct sl__tensor *param, struct sl__tensor *gradient) {
+  const struct sl__update update = {.lr = 9, .step = 1};
+  struct sl__tensor *gradients[] = {gradient};
+  return sl__update(context, &sl__op_sgd, &plain, param, NULL, 1, gradients, NULL, &update);
+}
+
+static void rates_are_those_of_the_step(void **state) {
+  struct sl__tensor *param = filled(0), *gradient = filled(-1);
+  const int rates[] = {2, 2, 2, 2, 2, 3, 3, 3, 2, 2, 1, 4};
+  struct sl__graph *graph;
+  int sum = 0;
+  (void)state;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_join_slices(graph, 50);
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, descend(param, gradient)));
+  for (int i = 0; i < (int)(sizeof rates / sizeof *rates); i++) {
+    const struct sl__step_record record = {.number = i, .lr = (float)rates[i]};
+    OK(sl__graph_submit(graph, &(struct sl__graph_run){.step = &record}));
+    sum += rates[i];
+  }
+  assert_int_equal(value_of(param), sum);
+  starpu_task_wait_for_all();
+  sl__graph_free(graph);
+  sl__tensor_free(param);
+  sl__tensor_free(gradient);
+}
+
 static int open_device(void **state) {
   const char *device = getenv("SL_TEST_DEVICE");
   static const struct sl__submit_hook counter = {.before = count_task, .data = &tasks};
@@ -219,9 +248,13 @@ static int open_device(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(readers_see_all_runs),     cmocka_unit_test(others_come_in_their_turn),
-      cmocka_unit_test(chains_settle_each_other), cmocka_unit_test(tensors_and_graphs_go_unsettled),
-      cmocka_unit_test(another_thread_reads),     cmocka_unit_test(views_are_in_no_chain),
+      cmocka_unit_test(readers_see_all_runs),
+      cmocka_unit_test(others_come_in_their_turn),
+      cmocka_unit_test(chains_settle_each_other),
+      cmocka_unit_test(tensors_and_graphs_go_unsettled),
+      cmocka_unit_test(another_thread_reads),
+      cmocka_unit_test(views_are_in_no_chain),
+      cmocka_unit_test(rates_are_those_of_the_step),
   };
   return cmocka_run_group_tests(tests, open_device, close_context);
 }

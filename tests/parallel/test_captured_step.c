@@ -256,7 +256,7 @@ static void assert_same(const struct run *eager, const struct run *captured) {
   { .kind = SL_STEP, .warmup = 2, .period = 3, .gamma = 0.7f }
 static const struct run cases[] = {
     {"images", IMAGES, MOMENTUM, DECAY, {0}, true},
-    {"one replica", IMAGES, {.lr = 0.1f}, {0}, {.replicas = 1}},
+    {"one replica", IMAGES, {.lr = 0.1f}, {0}, {.replicas = 1}, true},
     {"clipped", IMAGES, {.lr = 0.1f, .clip = 0.5f}, DECAY, {.replicas = 3, .in_flight = 3}},
     {"adam", IMAGES, {.kind = SL_ADAM, .lr = 0.01f}, DECAY, {.replicas = 2}, true},
     {"adam in cut layers",
