@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/graph_state.h"
+#include "core/memory/limits.h"
 #include "core/runtime/chain.h"
 
 enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op,
@@ -254,6 +255,8 @@ static bool capture_call(void *context, const struct sl__call *call, enum sl_sta
 enum sl_status sl__graphs_open(struct sl_context *context) {
   context->graphs = sl__alloc(1, sizeof *context->graphs, "the context");
   if (!context->graphs) return SL_NO_MEMORY;
+  context->may_chain = starpu_cuda_worker_get_count() && !sl__gpu_memory_is_limited() &&
+                       !sl__memory_limit(context->memory);
   const struct sl__submit_hook hook = {.instead = capture_call, .data = context};
   return sl__submit_hook_add(context, &hook);
 }

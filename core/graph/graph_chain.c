@@ -4,7 +4,6 @@
 
 #include "core/base/error.h"
 #include "core/graph/graph_state.h"
-#include "core/memory/limits.h"
 #include "core/runtime/chain.h"
 
 /* Bytes of memory, at most: a step with more takes so long that a pause after it does not matter,
@@ -19,7 +18,7 @@ static bool is_undivided(const struct sl__tensor *t) {
 /* Bound tensors are others in each run. */
 static bool is_own(const struct sl__graph *g, int use) { return use < 0 || !g->uses[use].bound; }
 
-/* Is the graph one task of a GPU, whose results stay there and have no limit of memory? */
+/* Is the graph one task of a GPU, whose results stay there? */
 static bool is_lone_on_gpu(const struct sl__graph *g) {
   const struct sl__subgraph *s = &g->subgraphs[0];
   if (g->slice_us < 1 || g->forced_parts || g->subgraph_count > 1 || !s->place.worker ||
@@ -27,8 +26,7 @@ static bool is_lone_on_gpu(const struct sl__graph *g) {
     return false;
   for (int i = 0; i < g->use_count; i++)
     if (g->uses[i].is_passed_on) return false;
-  bool is_limited = sl__gpu_memory_is_limited() || sl__memory_limit(g->context->memory);
-  return !is_limited && s->workspace_bytes <= MOST_MEMORY;
+  return g->context->may_chain && s->workspace_bytes <= MOST_MEMORY;
 }
 
 /* Do its runs depend on each other; and by whole tensors alone? Otherwise StarPU sees no dependency

@@ -31,19 +31,16 @@ enum sl_status sl__chain_new(struct sl_context *context, const struct sl__chain_
   }
   memcpy(c->is_own, options->is_own, buffers * sizeof *c->is_own);
   c->options.is_own = c->is_own;
-  __atomic_fetch_add(&context->chains, 1, __ATOMIC_ACQ_REL);
   *chain = c;
   return SL_OK;
 }
 
-bool sl__chains_lock(struct sl_context *context) {
-  if (!__atomic_load_n(&context->chains, __ATOMIC_ACQUIRE)) return false;
-  starpu_pthread_mutex_lock(&context->chain_mutex);
-  return true;
+void sl__chains_lock(struct sl_context *context) {
+  if (context->may_chain) starpu_pthread_mutex_lock(&context->chain_mutex);
 }
 
-void sl__chains_unlock(struct sl_context *context, bool locked) {
-  if (locked) starpu_pthread_mutex_unlock(&context->chain_mutex);
+void sl__chains_unlock(struct sl_context *context) {
+  if (context->may_chain) starpu_pthread_mutex_unlock(&context->chain_mutex);
 }
 
 /* ---- settling ---- */
@@ -71,19 +68,18 @@ enum sl_status sl__chains_settle(const struct sl__chain *own, int count,
 }
 
 enum sl_status sl__chain_settle(struct sl__tensor *tensor) {
-  bool locked = sl__chains_lock(tensor->context);
+  sl__chains_lock(tensor->context);
   enum sl_status status = sl__chains_settle(NULL, 1, &tensor);
-  sl__chains_unlock(tensor->context, locked);
+  sl__chains_unlock(tensor->context);
   return status;
 }
 
 void sl__chain_free(struct sl__chain *c) {
   if (!c) return;
-  bool locked = sl__chains_lock(c->context);
+  sl__chains_lock(c->context);
   if (c->count && !c->context->abandoned) settle(c);
   for (int i = 0; i < c->count; i++) c->unsettled[i]->chain = NULL;
-  sl__chains_unlock(c->context, locked);
-  __atomic_fetch_sub(&c->context->chains, 1, __ATOMIC_ACQ_REL);
+  sl__chains_unlock(c->context);
   free(c->is_own);
   free(c->unsettled);
   free(c);

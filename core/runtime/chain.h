@@ -39,10 +39,10 @@ enum sl_status sl__chain_settle(struct sl__tensor *tensor);
 
 /* ---- for core/runtime/submit.c and wait.c ---- */
 
-/* Between lock and unlock no other thread submits a task or acquires a tensor. Nothing is locked
- * where the context has no chain; so unlock wants what lock has returned. */
-bool sl__chains_lock(struct sl_context *context);
-void sl__chains_unlock(struct sl_context *context, bool locked);
+/* Between lock and unlock no other thread submits a task or acquires a tensor, in a context that
+ * may have chains. Not where memory is limited: there a submission waits for other tasks. */
+void sl__chains_lock(struct sl_context *context);
+void sl__chains_unlock(struct sl_context *context);
 
 /* With the lock: settles all chains that have written one of these tensors, but `own`, which may be
  * NULL. */

@@ -65,7 +65,7 @@ struct sl_context {
   enum sl_level log_level;
   starpu_pthread_mutex_t submit_mutex; /* for predictors: a thread each submits */
   starpu_pthread_mutex_t chain_mutex;  /* see core/runtime/chain.h */
-  int chains;                          /* number of chains */
+  bool may_chain;                      /* are there GPUs, and no limit of memory? */
   unsigned links[STARPU_NMAXWORKERS];  /* of chains, submitted so far to each worker */
   starpu_pthread_mutex_t log_mutex;
   struct sl__gpu_range gpus;

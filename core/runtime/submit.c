@@ -274,10 +274,10 @@ enum sl_status sl__submit_as_it_is(struct sl_context *context, struct sl__op *op
 
 static enum sl_status submit_call(struct sl_context *context, const struct sl__call *call,
                                   const char *modes) {
-  bool locked = sl__chains_lock(context);
+  sl__chains_lock(context);
   enum sl_status status = sl__chains_settle(call->launch->chain, call->count, call->tensors);
   if (status == SL_OK) status = submit_task(context, call, modes);
-  sl__chains_unlock(context, locked);
+  sl__chains_unlock(context);
   return status;
 }
 

@@ -101,11 +101,11 @@ static enum sl_status refuse_garbage(starpu_data_handle_t handle) {
 /* Asks StarPU for the tensor; no link of a chain comes between that and the settling. */
 static enum sl_status ask_for(struct sl__tensor *tensor, enum starpu_data_access_mode mode,
                               struct acquisition *a) {
-  bool locked = sl__chains_lock(tensor->context);
+  sl__chains_lock(tensor->context);
   enum sl_status status = sl__chains_settle(NULL, 1, &tensor);
   if (status == SL_OK && starpu_data_acquire_cb(tensor->handle, mode, acquired, a))
     status = sl__fail(SL_STARPU, "StarPU refuses a callback for a tensor");
-  sl__chains_unlock(tensor->context, locked);
+  sl__chains_unlock(tensor->context);
   return status;
 }
 
@@ -130,8 +130,7 @@ static enum sl_status acquire_or_lose(struct sl__tensor *tensor,
 
 enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mode mode) {
   struct sl_context *c = tensor->context;
-  bool has_chains = __atomic_load_n(&c->chains, __ATOMIC_ACQUIRE);
-  if (has_chains || must_poll(c)) return acquire_or_lose(tensor, mode);
+  if (c->may_chain || must_poll(c)) return acquire_or_lose(tensor, mode);
   int result = starpu_data_acquire(tensor->handle, mode);
   if (!result) return refuse_garbage(tensor->handle);
   return sl__fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
