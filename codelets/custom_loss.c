@@ -108,6 +108,7 @@ enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__laun
                     "or a slice has more than %lld rows; let STARPU_NCPU be 1 or more",
                     own->name, (long long)most_gpu_rows);
   launch.renew = renew;
+  launch.varies = true; /* its functions are called in every step */
   return sl__submit(context, t->dlogits ? &sl__op_custom_loss_gradient : &sl__op_custom_loss,
                     &launch, t->dlogits ? 4 : 3,
                     (struct sl__tensor *[]){t->logits, t->targets, t->stats, t->dlogits}, &a,

@@ -5,6 +5,7 @@
 #include "codelets/codelets.h"
 #include "core/base/error.h"
 #include "core/net/net.h"
+#include "core/runtime/chain.h"
 
 struct message_args {
   struct sl__net *net; /* pointer of this process: such tasks run in the main process only */
@@ -108,6 +109,10 @@ static enum sl_status post(struct sl_context *context, const struct sl__launch *
       handles[i] = tensors[i]->handle;
       if (!is_send) sl__tensor_written(tensors[i]);
     }
+    sl__chains_lock(context);
+    status = sl__chains_settle(NULL, a->pieces, tensors);
+    sl__chains_unlock(context);
+    if (status != SL_OK) return status;
     status = sl__net_post(context->net,
                           &(struct sl__post){.is_send = is_send,
                                              .peer = r,

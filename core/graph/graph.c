@@ -38,6 +38,7 @@ void sl__graph_free(struct sl__graph *g) {
     sched_yield();
   }
   sl__chain_free(g->chain);
+  if (g->memory) g->context->chain_bytes -= g->memory->bytes;
   sl__tensor_free(g->memory);
   for (int i = 0; i < g->subgraph_count; i++) subgraph_clear(&g->subgraphs[i]);
   for (int i = 0; i < g->call_count; i++) {
@@ -252,11 +253,20 @@ static bool capture_call(void *context, const struct sl__call *call, enum sl_sta
   return true;
 }
 
+/* StarPU numbers a worker's ordered tasks from its start on: no context can share that with another
+ * one. Where memory or the number of tasks is limited, a submission waits for other tasks to end.
+ */
+static bool may_chain(const struct sl_context *context) {
+  bool is_limited = sl__gpu_memory_is_limited() || sl__graph_memory_is_limited() ||
+                    sl__memory_limit(context->memory) || getenv("STARPU_MINIMUM_AVAILABLE_MEM") ||
+                    getenv("STARPU_LIMIT_MAX_SUBMITTED_TASKS");
+  return starpu_cuda_worker_get_count() && context->began_starpu && !is_limited;
+}
+
 enum sl_status sl__graphs_open(struct sl_context *context) {
   context->graphs = sl__alloc(1, sizeof *context->graphs, "the context");
   if (!context->graphs) return SL_NO_MEMORY;
-  context->may_chain = starpu_cuda_worker_get_count() && !sl__gpu_memory_is_limited() &&
-                       !sl__memory_limit(context->memory);
+  context->may_chain = may_chain(context);
   const struct sl__submit_hook hook = {.instead = capture_call, .data = context};
   return sl__submit_hook_add(context, &hook);
 }

@@ -100,7 +100,7 @@ double sl__graph_computed(const struct sl__graph *graph);
 /* The arguments of a subgraph's task. An address may be one, since the task runs in this process.
  */
 struct sl__subgraph_args {
-  const struct sl__subgraph *subgraph; /* NULL: there is nothing to do (core/runtime/chain.h) */
+  const struct sl__subgraph *subgraph; /* NULL: the task settles a chain (core/runtime/chain.h) */
   bool has_step;
   struct sl__step_record step;
 };

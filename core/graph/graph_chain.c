@@ -6,9 +6,9 @@
 #include "core/graph/graph_state.h"
 #include "core/runtime/chain.h"
 
-/* Bytes of memory, at most: a step with more takes so long that a pause after it does not matter,
- * and its memory should serve other tasks, too. */
-enum { MOST_MEMORY = 1 << 30 };
+/* Bytes of memory of all chains, at most: a step with more takes so long that a pause after it does
+ * not matter, and its memory should serve other tasks, too. */
+static const size_t most_memory = (size_t)1 << 30;
 
 /* Has nobody else a view of the tensor, or the whole of it? */
 static bool is_undivided(const struct sl__tensor *t) {
@@ -26,7 +26,7 @@ static bool is_lone_on_gpu(const struct sl__graph *g) {
     return false;
   for (int i = 0; i < g->use_count; i++)
     if (g->uses[i].is_passed_on) return false;
-  return g->context->may_chain && s->workspace_bytes <= MOST_MEMORY;
+  return g->context->may_chain && g->context->chain_bytes + s->workspace_bytes <= most_memory;
 }
 
 /* Do its runs depend on each other; and by whole tensors alone? Otherwise StarPU sees no dependency
@@ -48,6 +48,7 @@ static enum sl_status give_memory(struct sl__graph *g) {
   struct sl_shape shape = SL_SHAPE((int64_t)(s->workspace_bytes + 4) / 4);
   enum sl_status status = sl__tensor_temporary(g->context, &shape, SL_F32, &g->memory);
   if (status != SL_OK) return status;
+  g->context->chain_bytes += g->memory->bytes;
   s->tensors[0] = g->memory;
   s->modes[0] = 'z';
   return SL_OK;

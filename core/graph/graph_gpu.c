@@ -144,8 +144,7 @@ static bool record(const struct job *j, const struct recordings *r, struct recor
   return true;
 }
 
-/* Has the call, number c, other arguments in this run than in the recording, where they are at
- * `kept`? */
+/* Has the call other arguments in this run than in the recording, where they are at `kept`? */
 static bool has_changed(const struct job *j, const struct call *call, const char *kept) {
   _Alignas(8) char now[call->args_size];
   sl__call_args(j, call, now);
@@ -175,7 +174,7 @@ static bool note_changes(const struct job *j, struct recordings *r,
 /* No recording is of use any more if a call must leave the CUDA graphs. */
 static void follow_changes(const struct job *j, struct recordings *r,
                            const struct recording *recording) {
-  if (!j->step || !note_changes(j, r, recording)) return;
+  if (!note_changes(j, r, recording)) return;
   for (int i = 0; i < MOST_RECORDINGS; i++) forget(r, &r->list[i]);
   find_parts(j->subgraph, r);
 }

@@ -3,6 +3,7 @@
 
 #include "core/base/clock.h"
 #include "core/graph/graph_state.h"
+#include "core/runtime/chain.h"
 #include "core/runtime/failure.h"
 
 /* A part of a call, and the member that does it. */
@@ -172,7 +173,11 @@ static void run_alone(const struct job *j) {
 void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], bool on_gpu) {
   const struct sl__subgraph *s = args->subgraph;
   const struct sl__step_record *step = args->has_step ? &args->step : NULL;
-  if (!s) return;
+  if (!s) {
+    sl__chain_release();
+    return;
+  }
+  if (s->graph->chain) sl__chain_hold(s->graph->chain);
   struct job job = {s, step, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
   double begin = sl__microseconds();
   if (s->team) {

@@ -18,9 +18,8 @@ struct sl__chain;
 /* What the links of a chain are. */
 struct sl__chain_options {
   int worker; /* StarPU's number of the GPU's worker */
-  int count;  /* of a link's buffers */
-  /* [count] copied: is the buffer the same tensor in each link, and seen by others only if they
-   * submit or acquire it? It is no view and has none. */
+  int count;  /* of a link's buffers; the first one is memory that nobody else sees */
+  /* [count] copied: is the buffer the same tensor in each link? It is no view and has none. */
   const bool *is_own;
   struct sl__op *op; /* of the task that settles the chain */
   const void *args;  /* [args_size] with which that task does nothing; must outlive the chain */
@@ -37,6 +36,14 @@ void sl__chain_free(struct sl__chain *chain);
 /* Settles the chain that has written the tensor, if there is one. */
 enum sl_status sl__chain_settle(struct sl__tensor *tensor);
 
+/* The same for a tensor that is freed next: it is in no chain afterwards, whatever happens. */
+void sl__chain_leave(struct sl__tensor *tensor);
+
+/* ---- for the kernels of links, and of the task that settles ---- */
+
+void sl__chain_hold(const struct sl__chain *chain);
+void sl__chain_release(void);
+
 /* ---- for core/runtime/submit.c and wait.c ---- */
 
 /* Between lock and unlock no other thread submits a task or acquires a tensor, in a context that
@@ -48,6 +55,9 @@ void sl__chains_unlock(struct sl_context *context);
  * NULL. */
 enum sl_status sl__chains_settle(const struct sl__chain *own, int count,
                                  struct sl__tensor *const *tensors);
+
+/* With the lock, before a link: settles the chain once in a while. */
+enum sl_status sl__chain_begin(struct sl__chain *chain);
 
 /* With the lock: makes a link of a task whose buffers and modes are complete; after that StarPU
  * must get it, or sl__chain_withdraw. */

@@ -132,6 +132,7 @@ static void describe(struct sl_context *c) {
 
 enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_options *options,
                                  bool pooled) {
+  c->began_starpu = !starpu_is_initialized();
   enum sl_status status = start_starpu(options->devices, &c->gpus);
   if (status != SL_OK) return status;
   starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU);

@@ -65,8 +65,10 @@ struct sl_context {
   enum sl_level log_level;
   starpu_pthread_mutex_t submit_mutex; /* for predictors: a thread each submits */
   starpu_pthread_mutex_t chain_mutex;  /* see core/runtime/chain.h */
-  bool may_chain;                      /* are there GPUs, and no limit of memory? */
-  unsigned links[STARPU_NMAXWORKERS];  /* of chains, submitted so far to each worker */
+  bool may_chain;                      /* may it have chains? */
+  unsigned links[STARPU_NMAXWORKERS];  /* StarPU's number of the last link, without holes */
+  size_t chain_bytes;                  /* memory that chains have, besides their own tensors */
+  bool began_starpu;                   /* StarPU did not run before */
   starpu_pthread_mutex_t log_mutex;
   struct sl__gpu_range gpus;
   bool is_started, is_pooled; /* see sl__context_start */

@@ -66,7 +66,6 @@ static enum sl_status attach_buffers(struct starpu_task *task, const char *modes
   for (int i = 0; i < count; i++) {
     handles[i] = tensors[i]->handle;
     access[i] = access_mode(*modes, accumulate);
-    if (access[i] & STARPU_W) sl__tensor_written(tensors[i]);
     modes = sl__next_mode(modes);
   }
   task->nbuffers = count;
@@ -272,10 +271,19 @@ enum sl_status sl__submit_as_it_is(struct sl_context *context, struct sl__op *op
   return submit_task(context, &call, sl__modes(op, launch));
 }
 
+static void note_writes(const struct sl__call *call, const char *modes) {
+  for (int i = 0; i < call->count; i++, modes = sl__next_mode(modes))
+    if (access_mode(*modes, call->launch->accumulate) & STARPU_W)
+      sl__tensor_written(call->tensors[i]);
+}
+
 static enum sl_status submit_call(struct sl_context *context, const struct sl__call *call,
                                   const char *modes) {
+  struct sl__chain *chain = call->launch->chain;
   sl__chains_lock(context);
-  enum sl_status status = sl__chains_settle(call->launch->chain, call->count, call->tensors);
+  enum sl_status status = sl__chains_settle(chain, call->count, call->tensors);
+  if (status == SL_OK && chain) status = sl__chain_begin(chain);
+  if (status == SL_OK) note_writes(call, modes);
   if (status == SL_OK) status = submit_task(context, call, modes);
   sl__chains_unlock(context);
   return status;

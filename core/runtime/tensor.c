@@ -186,11 +186,13 @@ enum sl_status sl__tensor_split(struct sl__tensor *t, int count, const int64_t *
 }
 
 enum sl_status sl__tensor_keep_split(struct sl__tensor *t) {
+  enum sl_status status = sl__chain_settle(t);
+  if (status != SL_OK) return status;
   starpu_data_partition_submit(t->handle, (unsigned)t->view_count, t->view_handles);
   return SL_OK;
 }
 
-/* Where settling fails, so will the next task, and its caller hears of it. */
+/* If settling fails, the tensor stays in its chain, and its next use settles that. */
 void sl__tensor_invalidate(struct sl__tensor *t) {
   (void)sl__chain_settle(t);
   starpu_data_invalidate_submit(t->handle);
@@ -230,7 +232,7 @@ enum sl_status sl__tensor_write(struct sl__tensor *t, const void *values) {
 
 void sl__tensor_free(struct sl__tensor *t) {
   if (!t || t->context->abandoned) return;
-  (void)sl__chain_settle(t); /* it must not stay in the chain's list */
+  sl__chain_leave(t);
   if (t->view_handles)
     starpu_data_partition_clean(t->handle, (unsigned)t->view_count, t->view_handles);
   free(t->view_handles);
@@ -247,7 +249,7 @@ void sl__tensor_free(struct sl__tensor *t) {
 
 void sl__tensor_free_later(struct sl__tensor *t) {
   if (!t) return;
-  (void)sl__chain_settle(t);
+  sl__chain_leave(t);
   starpu_data_unregister_submit(t->handle);
   tell_freed(t);
   free(t);

@@ -207,6 +207,38 @@ static void views_are_in_no_chain(void **state) {
   sl__tensor_free(sum);
 }
 
+/* Split when the chain has written it: a task that uses a part sees all runs, too. */
+static void a_later_view_sees_all_runs(void **state) {
+  struct sl__tensor *sum = filled(0), *copy = tensor(SL_SHAPE(2000), NULL);
+  const struct sl__launch on_cpu = {.name = "cpu", .place = {STARPU_CPU, 0}};
+  const int64_t rows[] = {2000, VALUES - 2000};
+  float values[2000];
+  struct step s;
+  (void)state;
+  step_new(&s, sum);
+  for (int i = 0; i < 9; i++) OK(run(&s, NULL));
+  OK(sl__tensor_split(sum, 2, rows));
+  int before = tasks;
+  OK(sl__axpy(context, &on_cpu, 1, &sum->views[0], copy));
+  assert_int_equal(tasks - before, on_gpu() ? 2 : 1);
+  OK(sl__tensor_read(copy, values));
+  for (int i = 0; i < 2000; i++) assert_int_equal((int)values[i], 9);
+  step_free(&s);
+  sl__tensor_free(sum);
+  sl__tensor_free(copy);
+}
+
+/* StarPU has one order of a worker's tasks, which two contexts cannot share. */
+static void a_second_context_has_no_chains(void **state) {
+  const char *device = getenv("SL_TEST_DEVICE");
+  struct sl_context *second;
+  (void)state;
+  OK(sl_open(&(struct sl_context_options){.devices = device ? device : "cpu:0"}, &second));
+  assert_false(second->may_chain);
+  if (on_gpu()) assert_true(context->may_chain);
+  sl_close(second);
+}
+
 /* A rate that stays the same is recorded with the update; one that changes is followed. */
 static enum sl_status descend(struct sl__tensor *param, struct sl__tensor *gradient) {
   const struct sl__update update = {.lr = 9, .step = 1};
@@ -255,6 +287,8 @@ int main(void) {
       cmocka_unit_test(another_thread_reads),
       cmocka_unit_test(views_are_in_no_chain),
       cmocka_unit_test(rates_are_those_of_the_step),
+      cmocka_unit_test(a_later_view_sees_all_runs),
+      cmocka_unit_test(a_second_context_has_no_chains),
   };
   return cmocka_run_group_tests(tests, open_device, close_context);
 }

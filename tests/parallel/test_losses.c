@@ -142,7 +142,10 @@ static void train(const struct sl_loss *loss, bool missing, struct sl_trainer_op
   if (options.stages) add_dense(model, "one", IN, SL_INIT_DEFAULT);
   add_dense(model, "fc", OUT, SL_INIT_DEFAULT);
   options.loss = *loss;
-  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = BATCH}, &loader));
+  struct sl_loader_options batches = {.batch = BATCH};
+  if (options.in_flight) /* full batches in few slots: a GPU's steps are soon alike */
+    batches = (struct sl_loader_options){.batch = COUNT / 5, .slots = options.in_flight + 1};
+  OK(sl_loader_new(set, &batches, &loader));
   OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL, &options, &trainer));
   read_weights(model, run->weights);
   for (int i = 0; i < WEIGHTS; i++) run->start[i] = (double)run->weights[i];
@@ -318,7 +321,17 @@ static enum sl_status refusing_rows(struct sl_loss_rows *rows, void *stream) {
   return SL_UNSUPPORTED;
 }
 
-/* A GPU takes the CUDA half, with the results of the CPU's; a CPU does not. */
+/* The calls of the CUDA half in steps of one scale, with few slots, so that a GPU meets each of
+ * them several times. */
+static int count_calls(const struct sl_loss *loss, bool eager) {
+  static struct run run;
+  gpu_calls = 0;
+  train(loss, false, (struct sl_trainer_options){.replicas = 1, .in_flight = 1, .eager = eager},
+        &run);
+  return gpu_calls;
+}
+
+/* A GPU takes the CUDA half, with the results of the CPU's, and in every step; a CPU does not. */
 static void own_losses_have_a_cuda_half(void **state) {
   (void)state;
   static const struct sl_trainer_options divisions[] = {
@@ -331,9 +344,9 @@ static void own_losses_have_a_cuda_half(void **state) {
       struct run cpu, gpu;
       loss.own.takes_labels = l;
       train(&loss, true, divisions[d], &cpu);
-      gpu_calls = 0;
       if (on_the_gpu.rows_cuda) loss.own.rows_cuda = count_call;
       train(&loss, true, divisions[d], &gpu);
+      assert_int_equal(count_calls(&loss, false), count_calls(&loss, true));
       assert_int_equal(gpu_calls > 0, on_gpu());
       for (int s = 0; s < STEPS; s++) assert_true(fabs(cpu.loss[s] - gpu.loss[s]) < 2e-5);
       assert_true(fabs(cpu.evaluated - gpu.evaluated) < 2e-5);
