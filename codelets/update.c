@@ -171,8 +171,9 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-/* The step's number stays what it was where nothing depends on it: on a GPU arguments that are
- * always the same are recorded (core/graph/graph_gpu.c). */
+/* The step's number keeps its value where the rates do not depend on it: on a GPU arguments that
+ * are always the same are recorded (core/graph/graph_gpu.c). Rates are floats alone, without
+ * padding. */
 #define SL__OP(name, modes, where)
 #define SL__UPDATE(name, states, modes)                                                            \
   static void name##_renew(void *args, const struct sl__step_record *step) {                       \

@@ -289,7 +289,7 @@ __device__ inline int column_of(int lane, int i) {
 }
 
 /* The lane's columns of a row, which has `columns` in this block. Those behind the end are others'
- * again: no condition delays a load, and nobody reads their sums. */
+ * again: no condition delays a load, and their sums are not used. */
 template <bool PACKED, int N, class T>
 __device__ inline sl::pack<T, N> load_columns(const T *row, int lane, int columns) {
   sl::pack<T, N> v;

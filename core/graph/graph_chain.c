@@ -6,11 +6,11 @@
 #include "core/graph/graph_state.h"
 #include "core/runtime/chain.h"
 
-/* Bytes of memory of all chains, at most: a step with more takes so long that a pause after it does
- * not matter, and its memory should serve other tasks, too. */
+/* Bytes of memory of all chains, at most: a step with more takes milliseconds, so a pause of 20 us
+ * after it does not matter, and its memory should serve other tasks, too. */
 static const size_t most_memory = (size_t)1 << 30;
 
-/* Has nobody else a view of the tensor, or the whole of it? */
+/* Is the tensor neither split nor a part of another one? */
 static bool is_undivided(const struct sl__tensor *t) {
   return !t->whole && !t->view_count && !t->is_piece;
 }

@@ -148,8 +148,8 @@ void sl__chain_withdraw(struct sl__chain *c) {
 
 /* ---- in a task ---- */
 
-/* StarPU takes what a link writes for read: it might copy it to main memory and later take the
- * GPU's copy away. It keeps data that is to be written through to a node on that node. */
+/* For StarPU a link only reads its tensors: it might copy them to main memory and later take the
+ * GPU's copies away. It keeps data that is to be written through to a node on that node. */
 void sl__chain_hold(const struct sl__chain *c) {
   struct starpu_task *task = starpu_task_get_current();
   uint32_t node = 1u << starpu_worker_get_memory_node((unsigned)c->options.worker);

@@ -5,9 +5,9 @@
  * only reads those tensors which the links before it have written since the chain was *settled*,
  * and StarPU begins the links in their order (`workerorder` of its tasks), without such waits.
  *
- * Nobody else may see these tensors before the chain is settled by a task without work that, as far
- * as StarPU knows, writes all of them, and therefore follows all links. Submitting a task,
- * acquiring and freeing a tensor do that. */
+ * Before another task or thread may use these tensors, the chain must be settled: by a task without
+ * work that, as far as StarPU knows, writes all of them, and therefore follows all links.
+ * Submitting a task, acquiring and freeing a tensor do that. */
 #ifndef SL_CORE_RUNTIME_CHAIN_H
 #define SL_CORE_RUNTIME_CHAIN_H
 
@@ -18,7 +18,7 @@ struct sl__chain;
 /* What the links of a chain are. */
 struct sl__chain_options {
   int worker; /* StarPU's number of the GPU's worker */
-  int count;  /* of a link's buffers; the first one is memory that nobody else sees */
+  int count;  /* of a link's buffers; the first one is memory of the links alone */
   /* [count] copied: is the buffer the same tensor in each link? It is no view and has none. */
   const bool *is_own;
   struct sl__op *op; /* of the task that settles the chain */

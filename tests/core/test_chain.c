@@ -1,5 +1,5 @@
 /* Chains (core/runtime/chain.h): runs of a captured step on one GPU do not wait for each other, and
- * whoever else uses what they write sees it after all of them. If SL_TEST_DEVICE names a device
+ * all other users of their tensors see them after the last run. If SL_TEST_DEVICE names a device
  * ("cuda:0"), the runs are there; on a CPU there are no chains, and the values are the same. */
 #include <pthread.h>
 
