@@ -168,12 +168,15 @@ double sl__machine_memory(void) {
   return fmin(limits.memory, (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
 }
 
-int sl__machine_cpus(void) {
+int sl__machine_affinity(void) {
   cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int sl__machine_cpus(void) {
   struct sl__cgroup limits;
-  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   sl__cgroup_read("", &limits);
-  return (int)fmin(count, ceil(limits.cpus));
+  return (int)fmin(sl__machine_affinity(), ceil(limits.cpus));
 }
 
 /* ---- limits of the process ---- */

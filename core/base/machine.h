@@ -24,6 +24,9 @@ const char *sl__machine_build(char *text, size_t size);
 /* Bytes of main memory that this process may use: the machine's, or its group's limit. */
 double sl__machine_memory(void);
 
+/* Processors of this thread's affinity, at least 1. */
+int sl__machine_affinity(void);
+
 /* Processors that this thread, and those that it starts, may run on: of its affinity, and of its
  * group's processor time. At least 1. */
 int sl__machine_cpus(void);

@@ -38,7 +38,7 @@ void sl__graph_free(struct sl__graph *g) {
     sched_yield();
   }
   sl__chain_free(g->chain);
-  if (g->memory) g->context->chain_bytes -= g->memory->bytes;
+  if (g->memory) __atomic_fetch_sub(&g->context->chain_bytes, g->memory->bytes, __ATOMIC_RELAXED);
   sl__tensor_free(g->memory);
   for (int i = 0; i < g->subgraph_count; i++) subgraph_clear(&g->subgraphs[i]);
   for (int i = 0; i < g->call_count; i++) {

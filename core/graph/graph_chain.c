@@ -26,7 +26,8 @@ static bool is_lone_on_gpu(const struct sl__graph *g) {
     return false;
   for (int i = 0; i < g->use_count; i++)
     if (g->uses[i].is_passed_on) return false;
-  return g->context->may_chain && g->context->chain_bytes + s->workspace_bytes <= most_memory;
+  size_t bytes = __atomic_load_n(&g->context->chain_bytes, __ATOMIC_RELAXED);
+  return g->context->may_chain && bytes + s->workspace_bytes <= most_memory;
 }
 
 /* Do its runs depend on each other; and by whole tensors alone? Otherwise StarPU sees no dependency
@@ -48,7 +49,7 @@ static enum sl_status give_memory(struct sl__graph *g) {
   struct sl_shape shape = SL_SHAPE((int64_t)(s->workspace_bytes + 4) / 4);
   enum sl_status status = sl__tensor_temporary(g->context, &shape, SL_F32, &g->memory);
   if (status != SL_OK) return status;
-  g->context->chain_bytes += g->memory->bytes;
+  __atomic_fetch_add(&g->context->chain_bytes, g->memory->bytes, __ATOMIC_RELAXED);
   s->tensors[0] = g->memory;
   s->modes[0] = 'z';
   return SL_OK;

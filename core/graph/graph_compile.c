@@ -97,7 +97,7 @@ enum sl_status sl__graph_compile(struct sl__graph *g, enum sl_status status) {
   for (int s = 0; s < g->subgraph_count; s++) {
     SL__TRY(sl__subgraph_plan(g, s));
     SL__TRY(find_buffers(g, s));
-    SL__TRY(sl__subgraph_plan_gpu(g, &g->subgraphs[s]));
+    SL__TRY(sl__subgraph_plan_gpu(&g->subgraphs[s]));
     SL__TRY(describe(g, &g->subgraphs[s]));
   }
   status = sl__graph_find_chain(g);

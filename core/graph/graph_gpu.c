@@ -30,11 +30,9 @@ static void find_parts(const struct sl__subgraph *s, struct recordings *r) {
 
 /* ---- compiling ---- */
 
-static size_t aligned(size_t bytes) { return (bytes + 7) / 8 * 8; }
-
 /* Bytes of its arguments in a recording. */
 static size_t kept_bytes(const struct call *call) {
-  return call->renew && !call->varies ? aligned(call->args_size) : 0;
+  return call->renew && !call->varies ? sl__call_args_room(call) : 0;
 }
 
 static enum sl_status make_room(const struct sl__subgraph *s, struct recordings *r) {
@@ -55,10 +53,9 @@ static enum sl_status make_room(const struct sl__subgraph *s, struct recordings 
   return SL_OK;
 }
 
-enum sl_status sl__subgraph_plan_gpu(struct sl__graph *g, struct sl__subgraph *s) {
+enum sl_status sl__subgraph_plan_gpu(struct sl__subgraph *s) {
   int workers = starpu_worker_get_count_by_type(STARPU_CUDA_WORKER);
   enum sl_status status = SL_OK;
-  (void)g;
   if (!(s->place.where & STARPU_CUDA) || workers <= 0) return SL_OK;
   s->recordings = sl__alloc((size_t)workers, sizeof *s->recordings, "a captured graph");
   if (!s->recordings) return SL_NO_MEMORY;

@@ -92,15 +92,13 @@ static void run_part(const struct job *j, const struct call *call, const struct 
   run_call(j, call, a, args);
 }
 
-static size_t aligned(size_t bytes) { return (bytes + 7) / 8 * 8; }
-
 /* Calls that run as one. A failure names the first of them. */
 static void run_together(const struct job *j, const struct call *first, int calls) {
   const struct assignment assignment = {.parts = 1};
   size_t count = 0, bytes = 0;
   for (int i = 0; i < calls; i++) {
     count += (size_t)first[i].count;
-    bytes += aligned(first[i].args_size);
+    bytes += sl__call_args_room(&first[i]);
   }
   struct starpu_vector_interface view[count];
   void *given[count], **buffers[calls], *args[calls];
@@ -113,7 +111,7 @@ static void run_together(const struct job *j, const struct call *first, int call
     sl__call_args(j, &first[i], args[i]);
     give_buffers(j, &first[i], &assignment, &view[count], buffers[i]);
     count += (size_t)first[i].count;
-    bytes += aligned(first[i].args_size);
+    bytes += sl__call_args_room(&first[i]);
   }
   const struct sl__running_call running = {first->op->codelet.name, first->name, first->count,
                                            given};

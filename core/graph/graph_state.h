@@ -194,6 +194,10 @@ struct sl__graph {
 
 /* 'r', 'w', 'm' or 's': a call's access to a buffer with that letter. */
 char sl__call_access(char letter, bool accumulate);
+/* Bytes for a copy of its arguments beside others', which are aligned. */
+static inline size_t sl__call_args_room(const struct call *call) {
+  return (call->args_size + 7) / 8 * 8;
+}
 /* Its kernel runs on CPUs only, so its arguments may depend on that. */
 bool sl__call_is_for_cpus(const struct call *call);
 /* Its work can be cut into runs of these rows. */
@@ -256,7 +260,7 @@ bool sl__graph_memory_is_limited(void);
 enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 
 /* Its parts on a GPU, and space for recordings. After its buffers are known. */
-enum sl_status sl__subgraph_plan_gpu(struct sl__graph *graph, struct sl__subgraph *subgraph);
+enum sl_status sl__subgraph_plan_gpu(struct sl__subgraph *subgraph);
 
 /* The graph's chain, if its tasks can be links of one. After its buffers are known. */
 enum sl_status sl__graph_find_chain(struct sl__graph *graph);

@@ -1,7 +1,6 @@
 #include "core/runtime/context.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +50,7 @@ static int count_cpus(void) {
     const char *text = getenv(names[i]);
     if (text && sl__parse_whole(text, 0, INT16_MAX, &count)) return (int)count;
   }
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return sl__machine_affinity();
 }
 
 /* CPU workers where all devices are GPUs. Few tasks are for CPUs then, and idle workers poll: they

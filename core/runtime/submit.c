@@ -261,13 +261,7 @@ enum sl_status sl__submit_as_it_is(struct sl_context *context, struct sl__op *op
                                    struct sl__tensor *const *tensors, const void *args,
                                    size_t args_size) {
   const struct sl__args_header header = header_of(launch, count, args_size);
-  const struct sl__call call = {.op = op,
-                                .launch = launch,
-                                .count = count,
-                                .tensors = tensors,
-                                .header = &header,
-                                .args = args,
-                                .args_size = args_size};
+  const struct sl__call call = {op, launch, count, tensors, &header, args, args_size, 0};
   return submit_task(context, &call, sl__modes(op, launch));
 }
 
@@ -301,13 +295,6 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   uint32_t math = header.bf16_mask << 1 | header.tf32;
   header.footprint =
       hash_tensors(count, tensors, math ? footprint ^ math * 2654435761u : footprint);
-  const struct sl__call call = {.op = op,
-                                .launch = launch,
-                                .count = count,
-                                .tensors = tensors,
-                                .header = &header,
-                                .args = args,
-                                .args_size = args_size,
-                                .flops = flops};
+  const struct sl__call call = {op, launch, count, tensors, &header, args, args_size, flops};
   return hooks_take(context, &call, &status) ? status : submit_call(context, &call, modes);
 }

@@ -119,8 +119,7 @@ enum sl_status sl__plan_submit_parts(struct sl__plan *plan, const struct sl__ste
     SL__TRY(submit_part(plan, step, s, p, launch));
     stats[p] = slice->parts[p].stats;
   }
-  SL__TRY(sl__concatenate(context, launch, parts, stats,
-                          step->stats ? step->stats : slice->stats[0], 0));
+  SL__TRY(sl__concatenate(context, launch, parts, stats, sl__plan_stats(plan, step, s, 0), 0));
   for (int p = 0; p < parts; p++) sl__tensor_invalidate(stats[p]);
   if (!step->training) return SL_OK;
   SL__TRY(fill_others(plan, step, slice, launch));

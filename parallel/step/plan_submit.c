@@ -17,9 +17,8 @@ static void drop_inputs(struct sl__plan *plan, const struct sl__slice *slice, in
     sl__tensor_invalidate(slice->saved[chunk + i]);
 }
 
-/* The statistics of the loss of a span whose first chunk is c. */
-static struct sl__tensor *stats_of(const struct sl__plan *plan, const struct sl__step *step, int s,
-                                   int c) {
+struct sl__tensor *sl__plan_stats(const struct sl__plan *plan, const struct sl__step *step, int s,
+                                  int c) {
   return step->stats ? step->stats : plan->slices[s].stats[c / plan->span];
 }
 
@@ -37,7 +36,7 @@ static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *
                               .mark = sl__slice_mark_of(plan, slice, c, last)};
   struct sl__loss_task task = {.logits = slice->y[at],
                                .targets = sl__part(step->labels, s),
-                               .stats = stats_of(plan, step, s, c),
+                               .stats = sl__plan_stats(plan, step, s, c),
                                .dlogits = step->training ? slice->dy[at] : NULL,
                                .scale = step->scale[0]};
   if (plan->span > 1) {
@@ -95,7 +94,7 @@ static enum sl_status submit_head(struct sl__plan *plan, const struct sl__step *
   SL__TRY(submit_bf16_copies(plan, step, s, last));
   SL__TRY(sl__plan_span_forward(plan, step, s, last, &pass));
   const struct sl__loss_task task = {.targets = sl__part(step->labels, s),
-                                     .stats = stats_of(plan, step, s, c),
+                                     .stats = sl__plan_stats(plan, step, s, c),
                                      .scale = step->scale[0],
                                      .from = pass.first_step};
   if (step->training) {

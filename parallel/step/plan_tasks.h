@@ -67,6 +67,10 @@ enum sl_status sl__plan_carry_gradients(const struct sl__plan *plan, int s, int 
 /* Are the last layer and the loss one task (plan_head.c)? Not where the step keeps the outputs. */
 bool sl__plan_joins_head(const struct sl__plan *plan, const struct sl__step *step);
 
+/* Where the loss of a span whose first chunk is c writes its statistics. */
+struct sl__tensor *sl__plan_stats(const struct sl__plan *plan, const struct sl__step *step, int s,
+                                  int c);
+
 /* The loss of a slice where it has parts, and what is theirs among the slice's tensors
  * (plan_loss.c). */
 enum sl_status sl__plan_submit_parts(struct sl__plan *plan, const struct sl__step *step, int s,
