@@ -95,13 +95,14 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__TOGETHER_PLAIN(name) NULL
 #define SL__TOGETHER_ADDRESS(name) NULL
 
+/* An operation without tensors helps or waits for others: no model tells its time. */
 #define SL__CODELET(op_name, op_modes, op_where, is_update)                                        \
   struct sl__op sl__op_##op_name = {                                                               \
       .codelet = {.cpu_funcs = {SL__CALLED_##op_where(op_name)},                                   \
                   .cpu_funcs_name = {SL__NAMED(SL__CALLED_##op_where(op_name))},                   \
                   SL__CUDA_##op_where(op_name).nbuffers = STARPU_VARIABLE_NBUFFERS,                \
                   .name = #op_name,                                                                \
-                  .model = &sl__op_##op_name.model},                                               \
+                  .model = sizeof op_modes > 1 ? &sl__op_##op_name.model : NULL},                  \
       .model = {.type = STARPU_HISTORY_BASED,                                                      \
                 .symbol = "sl_" #op_name,                                                          \
                 .footprint = task_footprint},                                                      \

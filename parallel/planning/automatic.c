@@ -269,7 +269,8 @@ static void fill_case(struct automatic *a, struct sl_model *model,
                                 .big_shard = o->big_shard ? o->big_shard : 250000,
                                 .chunk = o->chunk,
                                 .math = o->math,
-                                .microbatches = o->microbatches ? o->microbatches : 1};
+                                .microbatches = o->microbatches ? o->microbatches : 1,
+                                .eager = o->eager};
 }
 
 static void clear(struct automatic *a) {

@@ -10,8 +10,9 @@
 #include "core/runtime/failure.h"
 #include "core/runtime/wait.h"
 #include "parallel/step/batch_tensors.h"
+#include "parallel/train/captured_step.h"
 
-enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
+enum { WARM_PROBES = 1, TIMED_PROBES = 6, WARM_RUNS = 3 };
 
 double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices) {
   const struct sl__memory_case memory = {.model = c->model,
@@ -40,7 +41,8 @@ struct probe {
   struct sl__model_shards *kvstore;
   struct sl__loss loss;
   struct sl__tensor *x, *labels;
-  double wall_ms; /* of a step without its update: of the last, then the median of some */
+  struct sl__graph *graph; /* of a captured step; NULL: each call is a task */
+  double wall_ms;          /* of a step without its update: of the last, then the median of some */
 };
 
 /* Some data: zeros, which are tokens, labels and targets, too. */
@@ -90,6 +92,7 @@ out:
 
 static void probe_close(struct probe *p) {
   if (p->c) sl__wait_for_all(p->c->model->context); /* else nothing has begun */
+  sl__graph_free(p->graph);
   sl__plan_free(p->plan);
   sl__model_shards_free(p->kvstore);
   sl__tensor_free(p->x);
@@ -333,29 +336,54 @@ out:
 
 /* ---- whole steps ---- */
 
+/* From here on steps run as a trainer's do. */
+static enum sl_status capture_step(struct probe *p) {
+  struct sl_context *context = p->c->model->context;
+  if (p->c->eager || !sl__may_capture_steps(1)) return SL_OK;
+  enum sl_status status = sl__step_graph_new(context, &p->graph);
+  if (status != SL_OK) return status;
+  starpu_pthread_mutex_lock(&context->submit_mutex);
+  sl__graph_capture(p->graph);
+  status = sl__graph_compile(p->graph, probe_step(p, false));
+  starpu_pthread_mutex_unlock(&context->submit_mutex);
+  if (status != SL_UNSUPPORTED) return status;
+  sl__graph_free(p->graph);
+  p->graph = NULL;
+  return SL_OK;
+}
+
 /* Time of some steps, from the first one's submission to the last one's end. */
 static enum sl_status run_steps(struct probe *p, int count, double *ms) {
+  static const struct sl__graph_run as_captured;
   double start = starpu_timing_now();
   enum sl_status status;
-  for (int i = 0; i < count; i++) SL__TRY(probe_step(p, false));
+  for (int i = 0; i < count; i++)
+    SL__TRY(p->graph ? sl__graph_submit(p->graph, &as_captured) : probe_step(p, false));
   SL__TRY(sl__wait_for_all(p->c->model->context));
   *ms = (starpu_timing_now() - start) / 1e3;
 out:
   return status;
 }
 
+/* Steps that take some time together: a clock and the end of a sequence disturb few short ones. */
+static int steps_to_time(double one_ms) {
+  const double together_ms = 50, least = 4, most = 200;
+  return (int)fmin(fmax(together_ms / fmax(one_ms, 1e-3), least), most);
+}
+
 /* The first ones bring memory, and are not counted. What several steps take longer than one is free
  * of the sequence's beginning and end, where devices wait. */
 static enum sl_status time_steps(struct probe *p, double ms[SL__COST_TRIES]) {
-  enum { STEPS = 4 };
   enum sl_status status;
+  double one, several;
   for (int i = 0; i < WARM_PROBES; i++) SL__TRY(probe_step(p, true));
-  SL__TRY(sl__wait_for_all(p->c->model->context));
+  SL__TRY(capture_step(p));
+  for (int i = 0; i < WARM_RUNS; i++) SL__TRY(run_steps(p, 1, &one));
+  int steps = steps_to_time(one);
   for (int try = 0; try < SL__COST_TRIES; try++) {
-    double one, several;
     SL__TRY(run_steps(p, 1, &one));
-    SL__TRY(run_steps(p, 1 + STEPS, &several));
-    ms[try] = fmax((several - one) / STEPS, several / (1 + STEPS) / 2); /* one may be disturbed */
+    SL__TRY(run_steps(p, 1 + steps, &several));
+    ms[try] = fmax((several - one) / steps, several / (1 + steps) / 2); /* one may be disturbed */
   }
   status = sl__task_failure();
 out:

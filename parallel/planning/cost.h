@@ -17,6 +17,7 @@ struct sl__cost_case {
   int64_t rows; /* of one slice */
   int replicas, microbatches;
   enum sl_math math;
+  bool eager; /* steps are not captured */
 };
 
 /* [layers] ms; of one slice, the update's of one step. The last layer's forward has the loss in it.
@@ -36,8 +37,9 @@ void sl__costs_clear(struct sl__costs *costs);
 
 enum { SL__COST_TRIES = 3 };
 
-/* ms of a training step of a batch on this grid, from a few steps that follow each other: one value
- * a try. Weights and buffers stay as they are; c->rows is ignored. */
+/* ms of a training step of a batch on this grid, captured where a trainer's steps are, from some
+ * steps that follow each other: one value a try. Weights and buffers stay as they are; c->rows is
+ * ignored. */
 enum sl_status sl__cost_steps(const struct sl__cost_case *c, const struct sl__grid *grid,
                               int64_t batch, double ms[SL__COST_TRIES]);
 /* Do all layers fit into the memory of this device, on `count` such devices at once? */

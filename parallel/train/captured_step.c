@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/graph.h"
 #include "core/runtime/log.h"
 #include "parallel/step/precision.h"
 
@@ -27,10 +26,16 @@ struct sl__captured_step {
   struct sl__tensor **bound; /* x and labels of each slice, statistics, squares of gradients */
 };
 
-bool sl__may_capture_steps(const struct sl_trainer *t) {
+bool sl__may_capture_steps(int members) {
   bool own_workers =
       starpu_worker_get_count() == starpu_cpu_worker_get_count() + starpu_cuda_worker_get_count();
-  return own_workers && sl__members(&t->ranks) == 1;
+  return own_workers && members == 1;
+}
+
+enum sl_status sl__step_graph_new(struct sl_context *context, struct sl__graph **graph) {
+  enum sl_status status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, graph);
+  if (status == SL_OK) sl__graph_join_slices(*graph, context->trace ? traced_task_us : task_us);
+  return status;
 }
 
 /* Does the graph have all of the step? */
@@ -122,8 +127,7 @@ static enum sl_status capture(struct sl_trainer *t, struct sl__captured_step *c,
   struct sl_context *context = t->model->context;
   bool had_state = plan->has_state;
   enum sl_status status;
-  SL__TRY(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &c->graph));
-  sl__graph_join_slices(c->graph, context->trace ? traced_task_us : task_us);
+  SL__TRY(sl__step_graph_new(context, &c->graph));
   SL__TRY(bind(t, c, step, p));
   starpu_pthread_mutex_lock(&context->submit_mutex);
   sl__graph_capture(c->graph);

@@ -4,11 +4,15 @@
 #ifndef SL_PARALLEL_TRAIN_CAPTURED_STEP_H
 #define SL_PARALLEL_TRAIN_CAPTURED_STEP_H
 
+#include "core/graph/graph.h"
 #include "parallel/train/trainer.h"
 
-/* May the trainer's steps be captured? Not where StarPU's slaves take part, or where a model is
- * placed over ranks: its messages stand between the layers' calls. */
-bool sl__may_capture_steps(const struct sl_trainer *trainer);
+/* Not where StarPU's slaves take part, or where a model is placed over this number of ranks: its
+ * messages stand between the layers' calls. */
+bool sl__may_capture_steps(int members);
+
+/* A graph whose calls are joined as those of a trainer's step. */
+enum sl_status sl__step_graph_new(struct sl_context *context, struct sl__graph **graph);
 
 /* Submits a step: captures it if it is the first of its kind, then runs the graph. */
 enum sl_status sl__captured_step_submit(struct sl_trainer *trainer, struct sl__plan *plan,

@@ -1,6 +1,8 @@
 /* The cost model, the played pipeline, and sl_place_auto. */
+#include "codelets/codelets.h"
 #include "core/base/error.h"
 #include "core/base/median.h"
+#include "core/runtime/hooks.h"
 #include "parallel/planning/cost.h"
 #include "parallel/planning/stage_plan.h"
 #include "parallel/planning/step_simulator.h"
@@ -272,6 +274,29 @@ static void the_quickest_is_taken(void **state) {
   sl_model_free(m);
 }
 
+static enum sl_status count_graphs(void *data, const struct sl__call *call,
+                                   struct starpu_task *task) {
+  (void)task;
+  *(int *)data += call->op == &sl__op_subgraph;
+  return SL_OK;
+}
+
+/* Of captured steps, as a trainer runs them: a pipeline of small layers seemed quicker than
+ * tasks of single calls, and was slower than the step without a placement. */
+static void whole_steps_are_captured(void **state) {
+  (void)state;
+  struct sl_model *m = language_model(1, 11, 8);
+  int graphs = 0;
+  const struct sl__submit_hook hook = {.before = count_graphs, .data = &graphs};
+  OK(sl__submit_hook_add(context, &hook));
+  OK(sl_place_auto(m, &sgd, &(struct sl_trainer_options){.eager = true}, BATCH, NULL, NULL));
+  assert_int_equal(graphs, 0);
+  OK(sl_place_auto(m, &sgd, NULL, BATCH, NULL, NULL));
+  assert_true(graphs > 0);
+  sl__submit_hook_remove(context, &graphs);
+  sl_model_free(m);
+}
+
 static void medians(void **state) {
   (void)state;
   double one[] = {3}, odd[] = {9, 1, 4}, even[] = {8, 2, 100, 4};
@@ -493,6 +518,7 @@ int main(void) {
                                      cmocka_unit_test(replicas_take_a_device_each),
                                      cmocka_unit_test(a_dear_decoder_stands_alone),
                                      cmocka_unit_test(the_quickest_is_taken),
+                                     cmocka_unit_test(whole_steps_are_captured),
                                      cmocka_unit_test(medians),
                                      cmocka_unit_test(guesses_are_of_the_right_kind),
                                      cmocka_unit_test(memory_is_counted),
