@@ -7,8 +7,8 @@
 #include "core/graph/graph.h"
 #include "parallel/train/trainer.h"
 
-/* Not where StarPU's slaves take part, or where a model is placed over this number of ranks: its
- * messages stand between the layers' calls. */
+/* members: number of ranks over which the model is placed. Not with several, whose messages stand
+ * between the layers' calls; nor where StarPU's slaves take part. */
 bool sl__may_capture_steps(int members);
 
 /* A graph whose calls are joined as those of a trainer's step. */
