@@ -20,10 +20,6 @@ enum {
   MOST_SECONDS = 4 /* of rounds: another one is not begun after it */
 };
 
-/* A plan must beat the free choice by this much: less is noise, and the simple way is the better
- * one then. */
-static const double gain = 0.97;
-
 /* Measured beside other programs: they had this share of the processors, or half of the steps took
  * longer than the quickest by this factor. */
 static const double foreign_share = 0.05, noise = 1.15;
@@ -34,7 +30,7 @@ struct candidate {
   int replicas;
   bool timed;
   int samples;
-  double sample[MOST_SAMPLES], ms, least_ms;
+  double sample[MOST_SAMPLES], ms, least_ms, most_ms;
 };
 
 struct automatic {
@@ -174,20 +170,26 @@ static enum sl_status time_candidates(struct automatic *a) {
   a->foreign = sl__foreign_cpu(&begin);
   for (int i = 0; i < a->count; i++) {
     struct candidate *k = &a->candidate[i];
-    k->ms = k->timed ? sl__median(k->samples, k->sample) : INFINITY;
-    k->least_ms = k->sample[0];
+    double sorted[MOST_SAMPLES] = {INFINITY};
+    memcpy(sorted, k->sample, (size_t)k->samples * sizeof *sorted);
+    k->ms = k->samples ? sl__median(k->samples, sorted) : INFINITY;
+    k->least_ms = sorted[0];
+    k->most_ms = k->samples ? sorted[k->samples - 1] : INFINITY;
   }
 out:
   return status;
 }
 
+/* The simple way is the better one unless the quickest plan surely gains. */
 static void choose(struct automatic *a) {
-  int best = a->candidate[0].timed ? 0 : 1;
-  for (int i = 1; i < a->count; i++) {
-    double least = a->candidate[best].ms * (best ? 1 : gain);
-    if (a->candidate[i].ms < least) best = i;
-  }
-  a->taken = best;
+  const struct candidate *free = &a->candidate[0];
+  int best = a->count > 1 ? 1 : 0;
+  for (int i = 2; i < a->count; i++)
+    if (a->candidate[i].ms < a->candidate[best].ms) best = i;
+  const struct candidate *k = &a->candidate[best];
+  int rounds = (int)fmin(free->samples, k->samples) / SL__COST_TRIES;
+  bool gains = k->timed && sl__cost_is_less(rounds, k->sample, free->sample);
+  a->taken = free->timed && !gains ? 0 : best;
 }
 
 /* ---- as text ---- */
@@ -227,7 +229,7 @@ static void print_table(FILE *out, const struct automatic *a) {
     fprintf(out,
             "the machine is not quiet: such a step took from %.2f to %.2f ms, other programs had "
             "%.0f %% of the processors; measure again when they have ended\n",
-            k->least_ms, k->sample[k->samples - 1], 100 * a->foreign);
+            k->least_ms, k->most_ms, 100 * a->foreign);
 }
 
 static enum sl_status text_of(const struct automatic *a, char **text) {

@@ -390,6 +390,23 @@ out:
   return status;
 }
 
+/* The median of those values: of at most some rounds, without a change of their order. */
+static double median_of(int count, const double *ms) {
+  enum { MOST = 64 };
+  double sorted[MOST];
+  if (count > MOST) count = MOST;
+  memcpy(sorted, ms, (size_t)count * sizeof *sorted);
+  return sl__median(count, sorted);
+}
+
+bool sl__cost_is_less(int rounds, const double *ms, const double *than) {
+  const double share = 0.97;
+  for (int r = 0; r < rounds; r++, ms += SL__COST_TRIES, than += SL__COST_TRIES)
+    if (median_of(SL__COST_TRIES, ms) >= median_of(SL__COST_TRIES, than)) return false;
+  int count = rounds * SL__COST_TRIES;
+  return rounds && median_of(count, ms - count) < share * median_of(count, than - count);
+}
+
 enum sl_status sl__cost_steps(const struct sl__cost_case *c, const struct sl__grid *grid,
                               int64_t batch, double ms[SL__COST_TRIES]) {
   enum sl_status status;
