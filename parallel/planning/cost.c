@@ -365,25 +365,34 @@ out:
   return status;
 }
 
-/* Steps that take some time together: a clock and the end of a sequence disturb few short ones. */
-static int steps_to_time(double one_ms) {
-  const double together_ms = 50, least = 4, most = 200;
-  return (int)fmin(fmax(together_ms / fmax(one_ms, 1e-3), least), most);
+/* How often to measure a sequence: short ones take some time together, which noise disturbs less.
+ */
+static int repeats(double sequence_ms) {
+  const double together_ms = 50, most = 50;
+  return (int)fmin(fmax(together_ms / fmax(sequence_ms, 1e-3), 1), most);
 }
 
 /* The first ones bring memory, and are not counted. What several steps take longer than one is free
- * of the sequence's beginning and end, where devices wait. */
+ * of the sequence's beginning and end, where devices wait. No more are in flight than a trainer
+ * has: workers that share a step are slower if many steps wait for them. */
 static enum sl_status time_steps(struct probe *p, double ms[SL__COST_TRIES]) {
+  enum { STEPS = 4 };
   enum sl_status status;
   double one, several;
   for (int i = 0; i < WARM_PROBES; i++) SL__TRY(probe_step(p, true));
   SL__TRY(capture_step(p));
   for (int i = 0; i < WARM_RUNS; i++) SL__TRY(run_steps(p, 1, &one));
-  int steps = steps_to_time(one);
+  int times = repeats((1 + STEPS) * one);
   for (int try = 0; try < SL__COST_TRIES; try++) {
-    SL__TRY(run_steps(p, 1, &one));
-    SL__TRY(run_steps(p, 1 + steps, &several));
-    ms[try] = fmax((several - one) / steps, several / (1 + steps) / 2); /* one may be disturbed */
+    double ones = 0, sequences = 0;
+    for (int i = 0; i < times; i++) {
+      SL__TRY(run_steps(p, 1, &one));
+      SL__TRY(run_steps(p, 1 + STEPS, &several));
+      ones += one;
+      sequences += several;
+    }
+    /* single steps may have been disturbed */
+    ms[try] = fmax((sequences - ones) / STEPS, sequences / (1 + STEPS) / 2) / times;
   }
   status = sl__task_failure();
 out:
