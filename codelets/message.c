@@ -96,10 +96,9 @@ static int starpu_priority(const struct sl__launch *l) {
   return l->priority < least ? least : l->priority > most ? most : l->priority;
 }
 
-/* The same messages by StarPU-MPI, which needs no task of ours. */
-static enum sl_status post(struct sl_context *context, const struct sl__launch *l,
-                           const struct message_args *a, bool is_send,
-                           struct sl__tensor *const *tensors) {
+static enum sl_status post_all(struct sl_context *context, const struct sl__launch *l,
+                               const struct message_args *a, bool is_send,
+                               struct sl__tensor *const *tensors) {
   starpu_data_handle_t handles[a->pieces];
   enum sl_status status = SL_OK;
   for (int peer = 0; peer < a->count && status == SL_OK; peer++) {
@@ -127,6 +126,29 @@ static enum sl_status post(struct sl_context *context, const struct sl__launch *
   return status;
 }
 
+/* The same messages by StarPU-MPI, which needs no task of ours. A rank's message to itself is none
+ * for MPI. */
+static bool post(struct sl_context *context, const struct sl__call *call, bool is_send,
+                 enum sl_status *status) {
+  const struct message_args *a = call->args;
+  bool to_self = a->count == 1 && a->first == sl__net_rank(context->net);
+  if (to_self || a->tag >= SL__TAG_MPI_ONLY ||
+      !sl__net_by_starpu(context->net, bytes_of(a->pieces, call->tensors)))
+    return false;
+  *status = post_all(context, call->launch, a, is_send, call->tensors);
+  return true;
+}
+
+bool sl__send_post(struct sl_context *context, const struct sl__call *call,
+                   enum sl_status *status) {
+  return post(context, call, true, status);
+}
+
+bool sl__receive_post(struct sl_context *context, const struct sl__call *call,
+                      enum sl_status *status) {
+  return post(context, call, false, status);
+}
+
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, int tag, const struct sl__peers *peers,
                              int count, struct sl__tensor *const *tensors) {
@@ -148,10 +170,6 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   if ((!l->place.worker || l->place.where != STARPU_CPU) && !is_direct(context, l, &args))
     launch.place = (struct sl__place){.where = STARPU_CPU};
   if (!ranks) return SL_OK;
-  bool to_self = ranks == 1 && peers->count == 1 && peers->first == sl__net_rank(context->net);
-  if (!to_self && tag < SL__TAG_MPI_ONLY &&
-      sl__net_by_starpu(context->net, bytes_of(args.pieces, tensors)))
-    return post(context, l, &args, op == &sl__op_send, tensors);
   return sl__submit(context, op, &launch, count, tensors, &args, sizeof args, 0, 0);
 }
 

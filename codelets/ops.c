@@ -34,6 +34,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__WRAP_MANY SL__BF16_ADAPTED
 #define SL__WRAP_PLAIN(name, modes)
 #define SL__WRAP_ADDRESS(name, modes)
+#define SL__WRAP_MESSAGE(name, modes) sl__post_message sl__##name##_post;
 #define SL__CALLED_NATIVE(name) sl__##name##_bf16_cpu
 #define SL__CALLED_ROWS(name) sl__##name##_bf16_cpu
 #define SL__CALLED_ROWS_MANY(name) sl__##name##_bf16_cpu
@@ -42,6 +43,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__CALLED_MANY(name) sl__##name##_bf16_cpu
 #define SL__CALLED_PLAIN(name) sl__##name##_cpu
 #define SL__CALLED_ADDRESS(name) sl__##name##_cpu
+#define SL__CALLED_MESSAGE(name) sl__##name##_cpu
 #define SL__TEXT(x) #x
 #define SL__NAMED(x) SL__TEXT(x)
 
@@ -52,8 +54,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #undef SL__OP
 
 /* The CUDA half of a row: none for CPU and PLAIN; in a build with CUDA the kernel for BOTH, ROWS,
- * NATIVE, MANY and ROWS_MANY and the CPU's function for ADDRESS. MANY's takes several calls, too.
- */
+ * NATIVE, MANY and ROWS_MANY and the CPU's function for ADDRESS and MESSAGE. MANY's takes several
+ * calls, too. */
 #define SL__CUDA_CPU(name)
 #define SL__CUDA_PLAIN(name)
 #ifdef SL_HAVE_CUDA
@@ -63,11 +65,13 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__CUDA_ROWS(name) SL__CUDA_BOTH(name)
 #define SL__CUDA_ROWS_MANY(name) SL__CUDA_BOTH(name)
 #define SL__CUDA_ADDRESS(name) .cuda_funcs = {sl__##name##_cpu}, .cuda_flags = {STARPU_CUDA_ASYNC},
+#define SL__CUDA_MESSAGE(name) SL__CUDA_ADDRESS(name)
 #define SL__TOGETHER_MANY(name) sl__##name##_cuda_many
 #define SL__TOGETHER_ROWS_MANY(name) sl__##name##_cuda_many
 #define SL__PROTO_CPU(name)
 #define SL__PROTO_PLAIN(name)
 #define SL__PROTO_ADDRESS(name)
+#define SL__PROTO_MESSAGE(name)
 #define SL__PROTO_BOTH(name) void sl__##name##_cuda(void *buffers[], void *cl_arg);
 #define SL__PROTO_NATIVE(name) SL__PROTO_BOTH(name)
 #define SL__PROTO_ROWS(name) SL__PROTO_BOTH(name)
@@ -85,6 +89,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__CUDA_ROWS(name)
 #define SL__CUDA_ROWS_MANY(name)
 #define SL__CUDA_ADDRESS(name)
+#define SL__CUDA_MESSAGE(name)
 #define SL__TOGETHER_MANY(name) NULL
 #define SL__TOGETHER_ROWS_MANY(name) NULL
 #endif
@@ -94,6 +99,17 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__TOGETHER_ROWS(name) NULL
 #define SL__TOGETHER_PLAIN(name) NULL
 #define SL__TOGETHER_ADDRESS(name) NULL
+#define SL__TOGETHER_MESSAGE(name) NULL
+
+#define SL__POST_CPU(name) NULL
+#define SL__POST_BOTH(name) NULL
+#define SL__POST_MANY(name) NULL
+#define SL__POST_NATIVE(name) NULL
+#define SL__POST_ROWS(name) NULL
+#define SL__POST_ROWS_MANY(name) NULL
+#define SL__POST_PLAIN(name) NULL
+#define SL__POST_ADDRESS(name) NULL
+#define SL__POST_MESSAGE(name) sl__##name##_post
 
 /* An operation without tensors helps or waits for others: no model tells its time. */
 #define SL__CODELET(op_name, op_modes, op_where, is_update)                                        \
@@ -108,7 +124,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
                 .footprint = task_footprint},                                                      \
       .modes = op_modes,                                                                           \
       .updates = is_update,                                                                        \
-      .cuda_many = SL__TOGETHER_##op_where(op_name)};
+      .cuda_many = SL__TOGETHER_##op_where(op_name),                                               \
+      .post = SL__POST_##op_where(op_name)};
 #define SL__OP(name, modes, where) SL__CODELET(name, modes, where, false)
 #define SL__UPDATE(name, states, modes) SL__CODELET(name, modes, MANY, true)
 #define SL__UPDATE_OP(name, modes, where) SL__CODELET(name, modes, where, true)

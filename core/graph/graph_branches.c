@@ -7,7 +7,7 @@
 
 bool sl__subgraph_is_lone(const struct sl__graph *g, const struct sl__subgraph *s) {
   return g->slice_us >= 1 && !g->forced_parts && g->subgraph_count == 1 && !s->place.worker &&
-         s->place.where == STARPU_CPU;
+         s->place.where == STARPU_CPU && !sl__subgraph_is_message(s);
 }
 
 static bool passes_on(const struct sl__graph *g) {

@@ -22,6 +22,7 @@ static bool is_own(const struct sl__graph *g, int use) { return use < 0 || !g->u
 static bool is_lone_on_gpu(const struct sl__graph *g) {
   const struct sl__subgraph *s = &g->subgraphs[0];
   if (g->slice_us < 1 || g->forced_parts || g->subgraph_count > 1 || !s->place.worker ||
+      sl__subgraph_is_message(s) ||
       starpu_worker_get_type(s->place.worker - 1) != STARPU_CUDA_WORKER)
     return false;
   for (int i = 0; i < g->use_count; i++)

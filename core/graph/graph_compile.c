@@ -95,9 +95,10 @@ enum sl_status sl__graph_compile(struct sl__graph *g, enum sl_status status) {
   SL__TRY(sl__graph_cache_weights(g));
   sl__graph_find_uses(g);
   for (int s = 0; s < g->subgraph_count; s++) {
-    SL__TRY(sl__subgraph_plan(g, s));
+    bool is_message = sl__subgraph_is_message(&g->subgraphs[s]);
+    if (!is_message) SL__TRY(sl__subgraph_plan(g, s));
     SL__TRY(find_buffers(g, s));
-    SL__TRY(sl__subgraph_plan_gpu(&g->subgraphs[s]));
+    if (!is_message) SL__TRY(sl__subgraph_plan_gpu(&g->subgraphs[s]));
     SL__TRY(describe(g, &g->subgraphs[s]));
   }
   status = sl__graph_find_chain(g);

@@ -152,22 +152,25 @@ static bool is_for_team(const struct cut *cut) {
  * (measured on two cores: a perceptron of 8 inputs and three layers of 64, batch 256, trains twice
  * as fast in one task as in ten). A team loses no time between tasks, and each of its members has
  * the same work in every step. But StarPU has no choice then, and other tasks wait for the end of
- * the step: so a team does steps that take two cores some milliseconds. Stages are left alone: each
- * hands over as early as it can. */
+ * the step: so a team does steps that take two cores some milliseconds. Stages are left alone, of this rank and of
+ * others: each hands over as early as it can. */
 static void find_small(struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   double step = 0, *us = cut->us; /* of each call; later of each subgraph */
-  bool has_stages = false, is_team = is_for_team(cut);
-  for (int c = 0; c < g->call_count; c++) us[c] = estimated_us(g, &g->calls[c]);
+  bool has_stages = false, has_messages = false, is_team = is_for_team(cut);
+  for (int c = 0; c < g->call_count; c++) {
+    us[c] = estimated_us(g, &g->calls[c]);
+    has_stages |= g->calls[c].mark.stage > 0;
+    has_messages |= sl__call_is_message(&g->calls[c]);
+  }
   for (int c = 0; c < g->call_count; c++) {
     double part = 0;
     for (int i = 0; i < g->call_count; i++)
       if (sl__same_part(&g->calls[i], &g->calls[c])) part += us[i];
-    cut->is_small_part[c] = !g->calls[c].mark.stage && part <= 4 * g->slice_us;
+    cut->is_small_part[c] = !has_messages && !g->calls[c].mark.stage && part <= 4 * g->slice_us;
     step += us[c];
-    has_stages |= g->calls[c].mark.stage > 0;
   }
-  cut->is_small_step = !has_stages && step <= (is_team ? 400 : 8) * g->slice_us;
+  cut->is_small_step = !has_stages && !has_messages && step <= (is_team ? 400 : 8) * g->slice_us;
   cut->mixes_views = cut->is_small_step && is_team;
   for (int c = 0; c < g->call_count; c++) us[c] = 0;
 }
@@ -203,6 +206,7 @@ static int find_subgraph(const struct cut *cut, int at) {
   const struct sl__graph *g = cut->graph;
   const struct call *call = &g->calls[at];
   int last = g->subgraph_count - 1, first = g->slice_us > 0 ? earliest(cut, call) : last;
+  if (sl__call_is_message(call)) return -1;
   for (int s = last; s >= first && s >= 0; s--) {
     const struct call *head = &g->calls[g->subgraphs[s].first];
     bool by_place = !(g->slice_us > 0) || joins_parts(g, &call->place);
@@ -246,10 +250,23 @@ static bool ends_subgraph(const struct cut *cut, int at) {
   return false;
 }
 
+/* Nothing joins a message; and nothing more joins the subgraph whose result it sends, so that it
+ * leaves at once. */
+static void close_for_message(struct cut *cut, int at, int subgraph) {
+  const struct call *call = &cut->graph->calls[at];
+  const char *modes = call->op->modes;
+  if (!sl__call_is_message(call)) return;
+  cut->is_closed[subgraph] = true;
+  for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes))
+    if (sl__access(*modes) == 'r')
+      cut->is_closed[cut->written[cut->whole[call->tensor[k]]]] = true;
+}
+
 static void record(struct cut *cut, int at, int subgraph) {
   const struct call *call = &cut->graph->calls[at];
   const char *modes = call->op->modes;
   if (ends_subgraph(cut, at)) cut->is_closed[subgraph] = true;
+  close_for_message(cut, at, subgraph);
   if (cut->most) cut->bytes[subgraph] += added_bytes(cut, subgraph, at);
   cut->subgraph[at] = subgraph;
   cut->us[subgraph] += estimated_us(cut->graph, call);

@@ -44,11 +44,12 @@ void sl__graph_find_uses(struct sl__graph *g) {
       for (int k = 0; k < g->calls[c].count; k++) {
         struct tensor_use *u = &g->uses[g->calls[c].tensor[k]];
         record_use(u, s, c, u->first_subgraph < 0);
+        u->is_in_message |= sl__call_is_message(&g->calls[c]);
       }
   for (int i = 0; i < g->use_count; i++) {
     struct tensor_use *u = &g->uses[i];
     bool passes = u->first_subgraph != u->last_subgraph;
-    u->is_internal = u->is_scratch || (sl__use_is_temporary(u) && !passes);
+    u->is_internal = u->is_scratch || (sl__use_is_temporary(u) && !passes && !u->is_in_message);
   }
   g->keeps_small = may_keep_small(g);
 }

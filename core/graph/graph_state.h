@@ -11,7 +11,7 @@
  *   graph_plan.c     plans a subgraph: parts for several workers, and the internal tensors' memory
  *   graph_branches.c finds calls of a step's only subgraph that workers can run at the same time
  *   graph_chain.c    finds steps that may begin while the one in front still runs
- *   graph_submit.c   submits the subgraphs' tasks
+ *   graph_submit.c   submits the subgraphs' tasks, and messages
  *   graph_run.c      runs one
  *   graph_gpu.c      runs one on a GPU, as CUDA graphs
  *   helper.c         helpers: other workers that take part */
@@ -74,6 +74,7 @@ struct tensor_use {
   bool is_written_first, is_written, is_scratch;
   bool is_kept;      /* see sl__graph_keep */
   bool is_passed_on; /* see sl__graph_pass_on */
+  bool is_in_message;
   int bound;         /* 1 + number of the bound tensor; 0: it is none */
   bool is_internal;  /* only one subgraph uses it: it lies in the worker's memory */
   bool is_local;     /* only one fusion group by rows uses it: each member has its own rows */
@@ -209,6 +210,11 @@ static inline double sl__call_work(const struct call *call) {
   return call->flops + 10 * (double)call->outputs;
 }
 enum { SL__LEAST_WORK = 40000 };
+/* A message is a subgraph of its own, whose task is the message's: it ends later than a kernel. */
+static inline bool sl__call_is_message(const struct call *call) { return call->op->post; }
+static inline bool sl__subgraph_is_message(const struct sl__subgraph *subgraph) {
+  return sl__call_is_message(&subgraph->graph->calls[subgraph->first]);
+}
 /* Of the same part of a step? */
 static inline bool sl__same_part(const struct call *a, const struct call *b) {
   return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&

@@ -1,4 +1,4 @@
-/* Submits the tasks of a compiled graph. */
+/* Submits the tasks of a compiled graph, and its messages. */
 #include <sched.h>
 
 #include "core/graph/graph_state.h"
@@ -12,6 +12,28 @@ static void drop_passed(const struct sl__graph *g, int subgraph) {
     if (sl__use_passes(u) && u->last_subgraph == subgraph && !keeps_memory)
       sl__tensor_invalidate(u->tensor);
   }
+}
+
+/* The tensor that the run has in the place of a use. */
+static struct sl__tensor *in_run(const struct sl__graph *g, const struct sl__graph_run *run,
+                                 int use, struct sl__tensor *captured) {
+  int bound = use >= 0 ? g->uses[use].bound : 0;
+  return run->bound && bound ? run->bound[bound - 1] : captured;
+}
+
+static enum sl_status submit_message(const struct sl__graph *g, const struct sl__subgraph *s,
+                                     const struct sl__graph_run *run) {
+  const struct call *call = &g->calls[s->first];
+  const struct sl__launch launch = {.name = call->name,
+                                    .place = call->place,
+                                    .priority = run->priority + call->priority,
+                                    .pieces = true,
+                                    .mark = call->mark};
+  struct sl__tensor *tensors[call->count];
+  for (int k = 0; k < call->count; k++)
+    tensors[k] = in_run(g, run, call->tensor[k], g->uses[call->tensor[k]].tensor);
+  return sl__submit(g->context, call->op, &launch, call->count, tensors, call->args + 1,
+                    call->args_size - sizeof *call->args, 0, 0);
 }
 
 static enum sl_status submit(const struct sl__graph *g, const struct sl__subgraph *s,
@@ -32,10 +54,7 @@ static enum sl_status submit(const struct sl__graph *g, const struct sl__subgrap
     launch.mark = head->mark;
     launch.traced_as = head->op;
   }
-  for (int b = 0; b < s->count; b++) {
-    int bound = s->use[b] >= 0 ? g->uses[s->use[b]].bound : 0;
-    tensors[b] = run->bound && bound ? run->bound[bound - 1] : s->tensors[b];
-  }
+  for (int b = 0; b < s->count; b++) tensors[b] = in_run(g, run, s->use[b], s->tensors[b]);
   return sl__submit(g->context, g->op, &launch, s->count, tensors, &args, sizeof args, s->flops,
                     s->footprint ^ footprint);
 }
@@ -78,7 +97,10 @@ enum sl_status sl__graph_submit(struct sl__graph *g, const struct sl__graph_run 
     const struct sl__subgraph *s = &g->subgraphs[i];
     const struct sl__graph_run own = ranked(g, run, i);
     const struct sl__place place = is_lone ? sl__member_place(leader) : s->place;
-    status = submit(g, s, &place, &own, s->has_branches ? (uint32_t)s->members : 0);
+    if (sl__subgraph_is_message(s))
+      status = submit_message(g, s, &own);
+    else
+      status = submit(g, s, &place, &own, s->has_branches ? (uint32_t)s->members : 0);
     if (status == SL_OK) drop_passed(g, i);
   }
   if (status == SL_OK && first->has_branches)

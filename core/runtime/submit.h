@@ -8,6 +8,13 @@
 #define SL__KERNEL                                                                                 \
   __attribute__((visibility("default"))) /* slaves of a master-slave run find it by name */
 
+struct sl__call;
+
+/* May do a message's call without a task: true if it did; *status is then what sl__submit returns.
+ */
+typedef bool sl__post_message(struct sl_context *context, const struct sl__call *call,
+                              enum sl_status *status);
+
 /* An operation: its codelet, performance model and access modes, expanded from codelets/ops.def.
  * modes has one letter a buffer: r read, w write, m read and write, s scratch,
  * a write, or read and write where the launch accumulates; '*' repeats the letter before it. Small
@@ -22,6 +29,9 @@ struct sl__op {
    * cl_args[i] are what the CUDA half gets for call i. The bits are those of one call after the
    * other. NULL: there is none. */
   void (*cuda_many)(int count, void **const buffers[], void *const cl_args[]);
+  /* Of a message, whose task ends later than its function: a captured graph submits it anew in each
+   * run. NULL: it is none. */
+  sl__post_message *post;
 };
 
 /* The letter's access as a small letter, without the type. */

@@ -339,7 +339,7 @@ out:
 /* From here on steps run as a trainer's do. */
 static enum sl_status capture_step(struct probe *p) {
   struct sl_context *context = p->c->model->context;
-  if (p->c->eager || !sl__may_capture_steps(1)) return SL_OK;
+  if (p->c->eager || !sl__may_capture_steps()) return SL_OK;
   enum sl_status status = sl__step_graph_new(context, &p->graph);
   if (status != SL_OK) return status;
   starpu_pthread_mutex_lock(&context->submit_mutex);

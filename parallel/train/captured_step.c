@@ -26,10 +26,9 @@ struct sl__captured_step {
   struct sl__tensor **bound; /* x and labels of each slice, statistics, squares of gradients */
 };
 
-bool sl__may_capture_steps(int members) {
-  bool own_workers =
-      starpu_worker_get_count() == starpu_cpu_worker_get_count() + starpu_cuda_worker_get_count();
-  return own_workers && members == 1;
+bool sl__may_capture_steps(void) {
+  return starpu_worker_get_count() ==
+         starpu_cpu_worker_get_count() + starpu_cuda_worker_get_count();
 }
 
 enum sl_status sl__step_graph_new(struct sl_context *context, struct sl__graph **graph) {
@@ -188,7 +187,8 @@ static enum sl_status run(struct sl_trainer *t, struct sl__captured_step *c, str
   enum sl_status status = SL_OK;
   memcpy(record.scale, step->scale, sizeof record.scale);
   for (int i = 0; i < plan->model->count && plan->grid->math == SL_MATH_BF16; i++)
-    SL__TRY(sl__bf16_copy_refresh(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
+    if (sl__grid_is_here(plan->grid, i))
+      SL__TRY(sl__bf16_copy_refresh(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
   list_bound(plan, step, p, c->bound);
   SL__TRY(sl__graph_submit(c->graph, &(struct sl__graph_run){.bound = c->bound, .step = &record}));
   for (int i = 0; i < plan->model->count && makes_copies(t, plan, step->training); i++)

@@ -7,9 +7,8 @@
 #include "core/graph/graph.h"
 #include "parallel/train/trainer.h"
 
-/* members: number of ranks over which the model is placed. Not with several, whose messages stand
- * between the layers' calls; nor where StarPU's slaves take part. */
-bool sl__may_capture_steps(int members);
+/* Not where StarPU's slaves take part: a captured call may have addresses of this process. */
+bool sl__may_capture_steps(void);
 
 /* A graph whose calls are joined as those of a trainer's step. */
 enum sl_status sl__step_graph_new(struct sl_context *context, struct sl__graph **graph);

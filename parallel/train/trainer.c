@@ -112,7 +112,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   status = open_parts(t, options);
   if (distributed) status = sl_share(model->context, status, sl_error());
   SL__TRY(status);
-  t->captures = !options->eager && sl__may_capture_steps(sl__members(&t->ranks));
+  t->captures = !options->eager && sl__may_capture_steps();
   *trainer = t;
   t = NULL;
 out:

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codelets/codelets.h"
+#include "core/runtime/hooks.h"
 #include "parallel/train/trainer.h"
 
 #define TRY(call)                                                                                  \
@@ -105,6 +107,7 @@ struct outcome {
   double loss[MOST_STEPS], evaluated;
   float weights[MOST_WEIGHTS];
   int64_t count;
+  int tasks; /* of all steps after the first two */
 };
 
 static struct sl_dataset *open_data(bool tokens) {
@@ -166,10 +169,17 @@ static struct training begin(const struct study *s, int members) {
   return t;
 }
 
+static enum sl_status count(void *data, const struct sl__call *call, struct starpu_task *task) {
+  (void)task;
+  if (call->op != &sl__op_helper) ++*(int *)data; /* is of no step */
+  return SL_OK;
+}
+
 static void go(const struct training *t, int steps, struct outcome *out) {
   struct sl_report report;
   bool reported = true;
   for (int i = 0; i < steps; i++) {
+    if (i == 2) out->tasks = 0;
     TRY(sl_trainer_step(t->trainer, t->loader, &report, &reported));
     if (reported) out->loss[report.step] = report.loss;
   }
@@ -230,8 +240,27 @@ static double far(const struct outcome *a, const struct outcome *b, int steps) {
   return isfinite(most) ? most : INFINITY;
 }
 
+/* A captured step over ranks has the bits of an eager one, in no more tasks: in fewer where ranks
+ * have several layers that follow each other. */
+static void compare_eager(const struct study *s, int members, const struct outcome *captured) {
+  static struct outcome eager;
+  struct study own = *s;
+  own.options.eager = true;
+  struct training t = begin(&own, members);
+  const struct sl__submit_hook hook = {.before = count, .data = &eager.tasks};
+  TRY(sl__submit_hook_add(context, &hook));
+  go(&t, s->steps, &eager);
+  sl__submit_hook_remove(context, &eager.tasks);
+  end(&t, &eager);
+  check(same_weights(captured, &eager) && far(captured, &eager, s->steps) == 0 &&
+            captured->tasks + (members == 2) <= eager.tasks,
+        "%s, %d x %d ranks: captured steps have the bits of eager ones, in %d tasks instead of %d",
+        s->name, ranks / members, members, captured->tasks, eager.tasks);
+}
+
 static void compare(const struct study *s, int members) {
   static struct outcome alone, spread, told;
+  const struct sl__submit_hook hook = {.before = count, .data = &spread.tasks};
   struct training t;
   int groups = ranks / members;
   if (!rank) {
@@ -240,7 +269,10 @@ static void compare(const struct study *s, int members) {
     end(&t, &alone);
   }
   t = begin(s, members);
+  TRY(sl__submit_hook_add(context, &hook));
   go(&t, s->steps, &spread);
+  sl__submit_hook_remove(context, &spread.tasks);
+  check(t.trainer->captures, "%s, %d x %d ranks: steps are captured", s->name, groups, members);
   check(has_only_its_own(t.trainer), "%s, %d x %d ranks: each has its own layers' tensors only",
         s->name, groups, members);
   end(&t, &spread);
@@ -257,6 +289,7 @@ static void compare(const struct study *s, int members) {
   else
     check(error < 1e-5, "%s, %d x %d ranks: the losses of one process (%.1e)", s->name, groups,
           members, error);
+  compare_eager(s, members, &spread);
 }
 
 /* Stopped in the midst of an epoch and gone on with, by trainers and models of their own. */
@@ -308,6 +341,13 @@ static const struct study studies[] = {
      .steps = 30,
      .options = {.replicas = 1, .microbatches = 4, .chunk = 4},
      .optimizer = {.kind = SL_ADAM, .lr = 0.003f, .epsilon = 1e-3f, .clip = 0.5f}},
+    {.name = "language model in bf16",
+     .build = language,
+     .tokens = true,
+     .batch = 8,
+     .steps = 8,
+     .options = {.replicas = 1, .microbatches = 2, .math = SL_MATH_BF16},
+     .optimizer = {.lr = 0.3f}},
 };
 
 /* A slice is normalised by itself: the same slices are needed for the same numbers. */
