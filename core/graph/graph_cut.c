@@ -152,8 +152,8 @@ static bool is_for_team(const struct cut *cut) {
  * (measured on two cores: a perceptron of 8 inputs and three layers of 64, batch 256, trains twice
  * as fast in one task as in ten). A team loses no time between tasks, and each of its members has
  * the same work in every step. But StarPU has no choice then, and other tasks wait for the end of
- * the step: so a team does steps that take two cores some milliseconds. Stages are left alone, of this rank and of
- * others: each hands over as early as it can. */
+ * the step: so a team does steps that take two cores some milliseconds. Stages are left alone, of
+ * this rank and of others: each hands over as early as it can. */
 static void find_small(struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   double step = 0, *us = cut->us; /* of each call; later of each subgraph */
@@ -258,8 +258,7 @@ static void close_for_message(struct cut *cut, int at, int subgraph) {
   if (!sl__call_is_message(call)) return;
   cut->is_closed[subgraph] = true;
   for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes))
-    if (sl__access(*modes) == 'r')
-      cut->is_closed[cut->written[cut->whole[call->tensor[k]]]] = true;
+    if (sl__access(*modes) == 'r') cut->is_closed[cut->written[cut->whole[call->tensor[k]]]] = true;
 }
 
 static void record(struct cut *cut, int at, int subgraph) {

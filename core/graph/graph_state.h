@@ -75,9 +75,9 @@ struct tensor_use {
   bool is_kept;      /* see sl__graph_keep */
   bool is_passed_on; /* see sl__graph_pass_on */
   bool is_in_message;
-  int bound;         /* 1 + number of the bound tensor; 0: it is none */
-  bool is_internal;  /* only one subgraph uses it: it lies in the worker's memory */
-  bool is_local;     /* only one fusion group by rows uses it: each member has its own rows */
+  int bound;        /* 1 + number of the bound tensor; 0: it is none */
+  bool is_internal; /* only one subgraph uses it: it lies in the worker's memory */
+  bool is_local;    /* only one fusion group by rows uses it: each member has its own rows */
   const struct sl__weight_cache *weight_cache; /* the member of the cache that holds it, or NULL */
   int whole;     /* 1 + the use of the whole tensor that the task has instead of it; 0: none */
   size_t offset; /* in that memory */

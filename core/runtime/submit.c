@@ -296,7 +296,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   header.footprint =
       hash_tensors(count, tensors, math ? footprint ^ math * 2654435761u : footprint);
   const struct sl__call call = {op, launch, count, tensors, &header, args, args_size, flops};
-  bool is_done = hooks_take(context, &call, &status) ||
-                 (op->post && op->post(context, &call, &status));
+  bool is_done =
+      hooks_take(context, &call, &status) || (op->post && op->post(context, &call, &status));
   return is_done ? status : submit_call(context, &call, modes);
 }
