@@ -768,6 +768,73 @@ out:
   return status;
 }
 
+/* A message of this test's own: it only counts, and its tensors keep their values. */
+static struct {
+  int count, priority;
+  struct sl__tensor *tensor;
+  char argument;
+} posted;
+
+static bool post(struct sl_context *in, const struct sl__call *call, enum sl_status *status) {
+  assert_ptr_equal(in, context);
+  posted.count++;
+  posted.priority = call->launch->priority;
+  posted.tensor = call->tensors[0];
+  posted.argument = *(const char *)call->args;
+  assert_string_equal(call->launch->name, "test");
+  *status = SL_OK;
+  return true;
+}
+
+static struct sl__op message = {.codelet.name = "message", .modes = "x*", .post = post};
+
+/* Between calls that would be one task. It sends the bound tensor of the run as well. */
+static enum sl_status message_calls(const struct chain *c) {
+  struct sl__launch launch = on(0), sends = {.name = "test", .place = on(0).place, .priority = 1};
+  struct sl__tensor *const *t = c->t, *const sent[] = {c->result, t[0]};
+  enum sl_status status;
+  SL__TRY(sl__activation_forward(context, &launch, c->x, t[0], SL_ACTIVATION_TANH));
+  SL__TRY(sl__activation_forward(context, &launch, t[0], c->result, SL_ACTIVATION_SIGMOID));
+  SL__TRY(sl__submit(context, &message, &sends, 2, sent, "a", 1, 0, 0));
+  SL__TRY(sl__activation_forward(context, &launch, t[0], t[1], SL_ACTIVATION_RELU));
+  SL__TRY(sl__add(context, &launch, t[1], c->result, t[2], false));
+out:
+  return status;
+}
+
+static void messages_are_submitted_anew(void **state) {
+  (void)state;
+  float want[N * WIDTH];
+  struct sl__graph *graph;
+  struct sl__tensor *other = temporary();
+  struct chain c;
+  chain_new(&c);
+  OK(message_calls(&c));
+  OK(sl__tensor_read(c.t[2], want));
+  assert_int_equal(posted.count, 1); /* an eager one is no task, either */
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  OK(sl__graph_bind(graph, c.result));
+  OK(sl__graph_keep(graph, c.t[2]));
+  sl__graph_join_slices(graph, 1e9);
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, message_calls(&c)));
+  assert_int_equal(posted.count, 1); /* it was captured */
+  assert_int_equal(sl__graph_tasks(graph), 3);
+  for (int run = 0; run < 3; run++) {
+    struct sl__tensor *bound[] = {run ? other : c.result};
+    OK(sl__graph_submit(graph, &(struct sl__graph_run){.bound = bound, .priority = 2 * run}));
+    assert_int_equal(posted.count, 2 + run);
+    assert_int_equal(posted.priority, 1 + 2 * run);
+    assert_ptr_equal(posted.tensor, bound[0]);
+    assert_int_equal(posted.argument, 'a');
+    expect(c.t[2], want);
+  }
+  OK(sl__wait_for_all(context));
+  sl__graph_free(graph);
+  sl__tensor_free(other);
+  chain_free(&c);
+}
+
 static void slices_are_joined(void **state) {
   (void)state;
   static const struct {
@@ -1008,6 +1075,7 @@ int main(void) {
                                      cmocka_unit_test(inputs_are_not_prepacked),
                                      cmocka_unit_test(caches_that_were_closed_before),
                                      cmocka_unit_test(no_memory_for_prepacked_weights),
+                                     cmocka_unit_test(messages_are_submitted_anew),
                                      cmocka_unit_test(slices_are_joined),
                                      cmocka_unit_test(short_parts_are_one_task),
                                      cmocka_unit_test(outputs_pass_in_slices),
