@@ -1,7 +1,8 @@
 /* A captured graph: calls of operations that are recorded once and then run as few tasks, each of
- * which is a subgraph. A tensor that only one subgraph uses needs no StarPU handle: it lies in the
- * worker's memory, and shares it with tensors that are not needed at the same time. Answers and
- * steps of a training are captured graphs. */
+ * which is a subgraph. A message between ranks is a subgraph of its own, and may need no task
+ * (`post` in struct sl__op). A tensor that only one subgraph uses needs no StarPU handle: it lies
+ * in the worker's memory, and shares it with tensors that are not needed at the same time. Answers
+ * and steps of a training are captured graphs. */
 #ifndef SL_CORE_GRAPH_GRAPH_H
 #define SL_CORE_GRAPH_GRAPH_H
 
@@ -49,11 +50,11 @@ enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor
  * number of microseconds together, by an estimate. A call that alone reads the output of the call
  * before it, row by row, joins that one in any case; both alternate in slices of some rows. A part
  * of four times that number is one task, and so is a step of eight times, on the same worker in all
- * runs; other workers help with its replicas and its updates. Where each CPU worker has a replica,
- * they share a step of 400 times so (core/graph/graph_cut.c). On one GPU calls of all parts are
- * joined, without a limit, up to one whose results leave it. A time below a microsecond: no calls
- * are joined but such neighbours. The zero value: calls at the same place that follow each other
- * are joined, without a limit. */
+ * runs; other workers help with its replicas and its updates. Neither holds with stages or
+ * messages. Where each CPU worker has a replica, they share a step of 400 times so
+ * (core/graph/graph_cut.c). On one GPU calls of all parts are joined, without a limit, up to one
+ * whose results leave it. A time below a microsecond: no calls are joined but such neighbours. The
+ * zero value: calls at the same place that follow each other are joined, without a limit. */
 void sl__graph_join_slices(struct sl__graph *graph, double microseconds);
 
 /* What differs between the runs of a graph. Zero value: nothing. */
@@ -63,8 +64,8 @@ struct sl__graph_run {
   const struct sl__step_record *step; /* NULL: arguments are as they were captured */
 };
 
-/* Submits one task a subgraph. Of a graph that is not joined by slices the tasks of two submissions
- * must run one after the other, as they do if both write the same tensor. */
+/* Submits one task, or message, a subgraph. Of a graph that is not joined by slices the tasks of
+ * two submissions must run one after the other, as they do if both write the same tensor. */
 enum sl_status sl__graph_submit(struct sl__graph *graph, const struct sl__graph_run *run);
 
 /* The same by all CPU workers together, if the graph may run on any of them: for when no other work

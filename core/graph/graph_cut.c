@@ -209,6 +209,7 @@ static int find_subgraph(const struct cut *cut, int at) {
   if (sl__call_is_message(call)) return -1;
   for (int s = last; s >= first && s >= 0; s--) {
     const struct call *head = &g->calls[g->subgraphs[s].first];
+    if (sl__call_is_message(head)) continue;
     bool by_place = !(g->slice_us > 0) || joins_parts(g, &call->place);
     bool alike = sl__same_place(&head->place, &call->place) &&
                  (by_place || same_slice(cut, g->subgraphs[s].first, at));
@@ -217,8 +218,8 @@ static int find_subgraph(const struct cut *cut, int at) {
   return -1;
 }
 
-/* Does another device read use k of call `at` before it is written anew, or a task behind the
- * graph? */
+/* Does another device or a message read use k of call `at` before it is written anew, or a task
+ * behind the graph? */
 static bool leaves(const struct cut *cut, int at, int k) {
   const struct sl__graph *g = cut->graph;
   int whole = cut->whole[g->calls[at].tensor[k]];
@@ -229,7 +230,9 @@ static bool leaves(const struct cut *cut, int at, int k) {
     for (int i = 0; i < call->count; i++, modes = sl__next_mode(modes)) {
       if (cut->whole[call->tensor[i]] != whole) continue;
       char access = sl__call_access(*modes, call->args->accumulate);
-      if (access != 'w' && !sl__same_place(&call->place, &g->calls[at].place)) return true;
+      bool is_other =
+          sl__call_is_message(call) || !sl__same_place(&call->place, &g->calls[at].place);
+      if (access != 'w' && is_other) return true;
       is_written = is_written || access != 'r';
     }
     if (is_written) return false;
@@ -250,13 +253,11 @@ static bool ends_subgraph(const struct cut *cut, int at) {
   return false;
 }
 
-/* Nothing joins a message; and nothing more joins the subgraph whose result it sends, so that it
- * leaves at once. */
-static void close_for_message(struct cut *cut, int at, int subgraph) {
+/* Nothing more joins the subgraph whose result a message sends, so that it leaves at once. */
+static void close_for_message(struct cut *cut, int at) {
   const struct call *call = &cut->graph->calls[at];
   const char *modes = call->op->modes;
   if (!sl__call_is_message(call)) return;
-  cut->is_closed[subgraph] = true;
   for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes))
     if (sl__access(*modes) == 'r') cut->is_closed[cut->written[cut->whole[call->tensor[k]]]] = true;
 }
@@ -265,7 +266,7 @@ static void record(struct cut *cut, int at, int subgraph) {
   const struct call *call = &cut->graph->calls[at];
   const char *modes = call->op->modes;
   if (ends_subgraph(cut, at)) cut->is_closed[subgraph] = true;
-  close_for_message(cut, at, subgraph);
+  close_for_message(cut, at);
   if (cut->most) cut->bytes[subgraph] += added_bytes(cut, subgraph, at);
   cut->subgraph[at] = subgraph;
   cut->us[subgraph] += estimated_us(cut->graph, call);

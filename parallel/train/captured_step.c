@@ -17,7 +17,7 @@ static const double traced_task_us = 1e-6;
 
 /* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go
  * on from an earlier state. Over ranks the exchange of losses and gradients is no part of the
- * graph: a message ends when the network says so, not when a kernel returns. */
+ * graph: it follows task by task. */
 struct sl__captured_step {
   const struct sl__plan *plan;
   bool training, carries;
