@@ -126,27 +126,17 @@ static enum sl_status post_all(struct sl_context *context, const struct sl__laun
   return status;
 }
 
-/* The same messages by StarPU-MPI, which needs no task of ours. A rank's message to itself is none
- * for MPI. */
-static bool post(struct sl_context *context, const struct sl__call *call, bool is_send,
-                 enum sl_status *status) {
+/* The same messages by StarPU-MPI, which needs no task of ours. A rank sends itself nothing by MPI.
+ */
+bool sl__message_post(struct sl_context *context, const struct sl__call *call,
+                      enum sl_status *status) {
   const struct message_args *a = call->args;
   bool to_self = a->count == 1 && a->first == sl__net_rank(context->net);
   if (to_self || a->tag >= SL__TAG_MPI_ONLY ||
       !sl__net_by_starpu(context->net, bytes_of(a->pieces, call->tensors)))
     return false;
-  *status = post_all(context, call->launch, a, is_send, call->tensors);
+  *status = post_all(context, call->launch, a, call->op == &sl__op_send, call->tensors);
   return true;
-}
-
-bool sl__send_post(struct sl_context *context, const struct sl__call *call,
-                   enum sl_status *status) {
-  return post(context, call, true, status);
-}
-
-bool sl__receive_post(struct sl_context *context, const struct sl__call *call,
-                      enum sl_status *status) {
-  return post(context, call, false, status);
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,

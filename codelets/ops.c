@@ -34,7 +34,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__WRAP_MANY SL__BF16_ADAPTED
 #define SL__WRAP_PLAIN(name, modes)
 #define SL__WRAP_ADDRESS(name, modes)
-#define SL__WRAP_MESSAGE(name, modes) sl__post_message sl__##name##_post;
+#define SL__WRAP_MESSAGE(name, modes)
 #define SL__CALLED_NATIVE(name) sl__##name##_bf16_cpu
 #define SL__CALLED_ROWS(name) sl__##name##_bf16_cpu
 #define SL__CALLED_ROWS_MANY(name) sl__##name##_bf16_cpu
@@ -109,7 +109,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__POST_ROWS_MANY(name) NULL
 #define SL__POST_PLAIN(name) NULL
 #define SL__POST_ADDRESS(name) NULL
-#define SL__POST_MESSAGE(name) sl__##name##_post
+#define SL__POST_MESSAGE(name) sl__message_post
+sl__post_message sl__message_post;
 
 /* An operation without tensors helps or waits for others: no model tells its time. */
 #define SL__CODELET(op_name, op_modes, op_where, is_update)                                        \
