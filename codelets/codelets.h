@@ -602,6 +602,9 @@ enum sl_status sl__custom_backward_weight(struct sl_context *context, const stru
 #define SL__SET_VALUES_MOST 4
 enum sl_status sl__set_values(struct sl_context *context, const struct sl__launch *l,
                               struct sl__tensor *y, const float *values);
+/* y [SL__ASKS] = asks; in a captured step those of the step record. */
+enum sl_status sl__set_asks(struct sl_context *context, const struct sl__launch *l,
+                            struct sl__tensor *y, const float asks[SL__ASKS]);
 
 /* The task that writes the first tensor next waits until the others are written, and takes no
  * memory for it before. The first tensor's values are lost. Fewer than two tensors: nothing to do.

@@ -10,18 +10,21 @@ bool sl__subgraph_is_lone(const struct sl__graph *g, const struct sl__subgraph *
          s->place.where == STARPU_CPU && !sl__subgraph_is_message(s);
 }
 
-static bool passes_on(const struct sl__graph *g) {
+/* Do tasks behind the graph, or messages, wait for workers? */
+static bool has_others_waiting(const struct sl__graph *g) {
   for (int i = 0; i < g->use_count; i++)
     if (g->uses[i].is_passed_on) return true;
+  for (int c = 0; c < g->call_count; c++)
+    if (sl__call_is_message(&g->calls[c])) return true;
   return false;
 }
 
-/* Not where tasks behind the graph wait for workers, which helpers would keep; nor under a limit of
- * memory, since branches share none. */
+/* Not where others wait for workers, which helpers would keep; nor under a limit of memory, since
+ * branches share none. */
 bool sl__graph_may_branch(const struct sl__graph *g) {
   bool has_workers = starpu_cpu_worker_get_count() > 1 && g->cores != 1;
   return has_workers && g->slice_us >= 1 && !g->forced_parts && !sl__graph_memory_is_limited() &&
-         !passes_on(g);
+         !has_others_waiting(g);
 }
 
 bool sl__subgraph_may_branch(const struct sl__graph *g, const struct sl__subgraph *s) {

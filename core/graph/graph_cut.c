@@ -157,20 +157,19 @@ static bool is_for_team(const struct cut *cut) {
 static void find_small(struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   double step = 0, *us = cut->us; /* of each call; later of each subgraph */
-  bool has_stages = false, has_messages = false, is_team = is_for_team(cut);
+  bool has_stages = false, is_team = is_for_team(cut);
   for (int c = 0; c < g->call_count; c++) {
     us[c] = estimated_us(g, &g->calls[c]);
     has_stages |= g->calls[c].mark.stage > 0;
-    has_messages |= sl__call_is_message(&g->calls[c]);
   }
   for (int c = 0; c < g->call_count; c++) {
     double part = 0;
     for (int i = 0; i < g->call_count; i++)
       if (sl__same_part(&g->calls[i], &g->calls[c])) part += us[i];
-    cut->is_small_part[c] = !has_messages && !g->calls[c].mark.stage && part <= 4 * g->slice_us;
+    cut->is_small_part[c] = !g->calls[c].mark.stage && part <= 4 * g->slice_us;
     step += us[c];
   }
-  cut->is_small_step = !has_stages && !has_messages && step <= (is_team ? 400 : 8) * g->slice_us;
+  cut->is_small_step = !has_stages && step <= (is_team ? 400 : 8) * g->slice_us;
   cut->mixes_views = cut->is_small_step && is_team;
   for (int c = 0; c < g->call_count; c++) us[c] = 0;
 }

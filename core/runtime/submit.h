@@ -85,11 +85,15 @@ struct sl__prepack {
   size_t scratch; /* as in struct sl__cut, with the prepacked weight; 0: the same */
 };
 
+/* Things that a rank asks all ranks to do after the same step: 1 where it does. */
+enum { SL__ASK_STOP, SL__ASK_SAVE, SL__ASKS = 4 };
+
 /* The step record: the values of a training's step that its tasks read, besides the batch. */
 struct sl__step_record {
   int64_t number; /* from 0 */
   float lr;
   float scale[SL_MAX_FIELDS]; /* of the gradient of each part of the loss */
+  float asks[SL__ASKS];
 };
 
 struct sl__chain;

@@ -226,15 +226,25 @@ static enum sl_status submit_gradient(struct sl__model_shards *kv, struct sl__sh
                     replica_terms(kv, shard));
 }
 
+/* The gradients of message m, and the message. In a captured step a sum that no other message waits
+ * for would delay this one. */
+static enum sl_status submit_push(struct sl__model_shards *kv, int m) {
+  enum sl_status status = SL_OK;
+  const int *shards;
+  int count = sl__exchange_shards(kv->exchange, m, &shards);
+  for (int i = 0; i < count && sl__is_worker(&kv->ranks); i++)
+    SL__TRY(submit_gradient(kv, &kv->shards[shards[i]]));
+  status = sl__exchange_push(kv->exchange, m);
+out:
+  return status;
+}
+
 /* Gradients are sent last layer first, as they are computed; parameters come back first layer
  * first. */
 static enum sl_status update_in_step(struct sl__model_shards *kv, const struct sl__update *update) {
   enum sl_status status = SL_OK;
   int messages = sl__exchange_messages(kv->exchange);
-  for (int s = kv->shard_count - 1; s >= 0 && sl__is_worker(&kv->ranks); s--)
-    if (sl__model_shards_has_layer(kv, kv->shards[s].block))
-      SL__TRY(submit_gradient(kv, &kv->shards[s]));
-  for (int m = 0; m < messages; m++) SL__TRY(sl__exchange_push(kv->exchange, m));
+  for (int m = 0; m < messages; m++) SL__TRY(submit_push(kv, m));
   if (kv->norm) SL__TRY(submit_norm(kv));
   SL__TRY(update_mine(kv, update));
   for (int m = messages - 1; m >= 0; m--) SL__TRY(sl__exchange_pull(kv->exchange, m));

@@ -16,14 +16,13 @@ static const double task_us = 50;
 static const double traced_task_us = 1e-6;
 
 /* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go
- * on from an earlier state. Over ranks the exchange of losses and gradients is no part of the
- * graph: it follows task by task. */
+ * on from an earlier state. */
 struct sl__captured_step {
   const struct sl__plan *plan;
   bool training, carries;
   int64_t positions; /* tokens for which row-sparse gradients had room: their tensors then */
   struct sl__graph *graph;
-  struct sl__tensor **bound; /* x and labels of each slice, statistics, squares of gradients */
+  struct sl__tensor **bound; /* x and labels of each slice, then the pending step's tensors */
 };
 
 bool sl__may_capture_steps(void) {
@@ -37,8 +36,9 @@ enum sl_status sl__step_graph_new(struct sl_context *context, struct sl__graph *
   return status;
 }
 
-/* Does the graph have all of the step? */
-static bool is_whole(const struct sl_trainer *t) { return !t->ranks.size; }
+/* Does the graph have all of the step? With dist_async the pushes follow it, task by task:
+ * callbacks answer them, each time in another order. */
+static bool is_whole(const struct sl_trainer *t) { return !t->is_async; }
 
 static void list_bound(const struct sl__plan *plan, const struct sl__step *step,
                        const struct sl__pending_step *p, struct sl__tensor **bound) {
@@ -47,12 +47,13 @@ static void list_bound(const struct sl__plan *plan, const struct sl__step *step,
     *bound++ = sl__part(step->labels, i);
   }
   *bound++ = p->stats;
+  *bound++ = p->flags;
   for (int k = 0; k < 2 && p->squares[k]; k++) *bound++ = p->squares[k];
 }
 
 /* The length of that list. */
 static int bound_count(const struct sl_trainer *t, const struct sl__plan *plan) {
-  return 2 * plan->count + 1 + (t->gradient_stats ? 2 : 0);
+  return 2 * plan->count + 2 + (t->gradient_stats ? 2 : 0);
 }
 
 /* What the tasks behind the graph read. */
@@ -81,7 +82,8 @@ static bool makes_copies(const struct sl_trainer *t, const struct sl__plan *plan
 static enum sl_status submit_copies(const struct sl__plan *plan) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < plan->model->count; i++)
-    SL__TRY(sl__bf16_copy_submit(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
+    if (sl__grid_is_here(plan->grid, i))
+      SL__TRY(sl__bf16_copy_submit(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
 out:
   return status;
 }
@@ -90,7 +92,7 @@ static enum sl_status keep_copies(struct sl__captured_step *c) {
   const struct sl__plan *plan = c->plan;
   enum sl_status status = SL_OK;
   for (int i = 0; i < plan->model->count; i++)
-    if (sl__has_bf16_copy(&plan->model->layers[i], SL_MATH_BF16))
+    if (sl__grid_is_here(plan->grid, i) && sl__has_bf16_copy(&plan->model->layers[i], SL_MATH_BF16))
       SL__TRY(sl__graph_keep(c->graph, plan->model->layers[i].params.half));
 out:
   return status;
@@ -186,13 +188,14 @@ static enum sl_status run(struct sl_trainer *t, struct sl__captured_step *c, str
   struct sl__step_record record = {.number = (int64_t)step->number, .lr = (float)p->report.lr};
   enum sl_status status = SL_OK;
   memcpy(record.scale, step->scale, sizeof record.scale);
+  sl__trainer_asks(t, record.asks);
   for (int i = 0; i < plan->model->count && plan->grid->math == SL_MATH_BF16; i++)
     if (sl__grid_is_here(plan->grid, i))
       SL__TRY(sl__bf16_copy_refresh(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
   list_bound(plan, step, p, c->bound);
   SL__TRY(sl__graph_submit(c->graph, &(struct sl__graph_run){.bound = c->bound, .step = &record}));
   for (int i = 0; i < plan->model->count && makes_copies(t, plan, step->training); i++)
-    sl__bf16_copy_made(plan->model, i);
+    if (sl__grid_is_here(plan->grid, i)) sl__bf16_copy_made(plan->model, i);
   plan->has_state = true;
   if (!is_whole(t)) status = sl__trainer_end_step(t, plan, step, p);
 out:

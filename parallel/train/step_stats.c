@@ -102,7 +102,7 @@ enum sl_status sl__step_stats_submit(struct sl__step_stats *t, const struct sl__
   /* a rank that is no worker has no loss, but its program, too, may ask to stop */
   SL__TRY(count ? sl__reduce(t->context, launch, t->own[0], count, terms)
                 : sl__fill(t->context, &message, t->own[0], 0));
-  SL__TRY(sl__set_values(t->context, &message, t->own[1], asks));
+  SL__TRY(sl__set_asks(t->context, &message, t->own[1], asks));
   status = exchange(t, &message, (struct sl__tensor *[]){stats, flags});
 out:
   return status;

@@ -14,9 +14,6 @@ enum sl_status sl__step_stats_new(struct sl_context *context, const struct sl__r
                                   struct sl__step_stats **step_stats);
 void sl__step_stats_free(struct sl__step_stats *step_stats);
 
-/* Things that a rank asks all ranks to do after the same step. */
-enum { SL__ASK_STOP, SL__ASK_SAVE, SL__ASKS = 4 };
-
 /* stats [size], flags [SL__ASKS]: f32 in main memory, one pair for each pending step. stats (see
  * sl__softmax_xent): the sum of terms[count], slice by slice, rank by rank; count is 0 on a rank
  * that has no loss. flags: the number of ranks that ask for each thing. */

@@ -110,7 +110,10 @@ enum sl_status sl__trainer_share(const struct sl_trainer *trainer, enum sl_statu
 enum sl_status sl__trainer_submit_step(struct sl_trainer *trainer, struct sl__plan *plan,
                                        const struct sl__step *step, struct sl__pending_step *p);
 
-/* Submits the calls behind the plan's: the sum of the statistics and, in a training, the updates;
+/* What this rank asks all ranks to do. */
+void sl__trainer_asks(const struct sl_trainer *trainer, float asks[SL__ASKS]);
+
+/* Submits the calls behind the plan's: in a training the updates, and the sum of the statistics;
  * over ranks with their messages. */
 enum sl_status sl__trainer_end_step(struct sl_trainer *trainer, struct sl__plan *plan,
                                     const struct sl__step *step, struct sl__pending_step *p);

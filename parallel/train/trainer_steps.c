@@ -13,11 +13,10 @@
 #include "parallel/train/ranks.h"
 #include "parallel/train/trainer.h"
 
-static const float *ask(const struct sl_trainer *t, float flags[SL__ASKS]) {
-  for (int i = 0; i < SL__ASKS; i++) flags[i] = 0;
-  flags[SL__ASK_STOP] = t->stop;
-  flags[SL__ASK_SAVE] = t->save_asked;
-  return flags;
+void sl__trainer_asks(const struct sl_trainer *t, float asks[SL__ASKS]) {
+  for (int i = 0; i < SL__ASKS; i++) asks[i] = 0;
+  asks[SL__ASK_STOP] = t->stop;
+  asks[SL__ASK_SAVE] = t->save_asked;
 }
 
 /* Where the loss of the only slice writes; NULL: there are several, or other ranks. */
@@ -41,9 +40,10 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
    * its sum is, too: else the report would come only when a stage has nothing to do. */
   if (last->where & STARPU_CPU || last->worker) launch.place = *last;
   for (int i = 0; i < count; i++) terms[i] = plan->slices[i / spans].stats[i % spans];
-  float flags[SL__ASKS];
-  enum sl_status status = sl__step_stats_submit(t->step_stats, &launch, count, terms, ask(t, flags),
-                                                p->stats, p->flags);
+  float asks[SL__ASKS];
+  sl__trainer_asks(t, asks);
+  enum sl_status status =
+      sl__step_stats_submit(t->step_stats, &launch, count, terms, asks, p->stats, p->flags);
   for (int i = 0; i < count; i++) sl__tensor_invalidate(terms[i]);
   free(terms);
   return status;
@@ -151,10 +151,11 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   p->report.last = t->next_batch.index + 1 == length;
   enum sl_status status = sl__loss_fit(&t->loss, info);
   if (status == SL_OK) status = scale_loss(t, NULL, info, p, scale);
-  float flags[SL__ASKS];
+  float asks[SL__ASKS];
+  sl__trainer_asks(t, asks);
   if (status == SL_OK && !t->is_async)
-    status = sl__step_stats_submit(t->step_stats, &(struct sl__launch){0}, 0, NULL, ask(t, flags),
-                                   p->stats, p->flags);
+    status = sl__step_stats_submit(t->step_stats, &(struct sl__launch){0}, 0, NULL, asks, p->stats,
+                                   p->flags);
   if (status != SL_OK || !training) return status;
   status = sl__model_shards_update(t->shards, t->step++, (float)p->report.lr);
   if (status == SL_OK) status = submit_squares(t, p);
@@ -164,12 +165,17 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   return status;
 }
 
+/* The updates come first: over ranks a sum of gradients that joined the sum of the statistics would
+ * wait for other ranks. */
 enum sl_status sl__trainer_end_step(struct sl_trainer *t, struct sl__plan *plan,
                                     const struct sl__step *step, struct sl__pending_step *p) {
-  enum sl_status status = submit_stats(t, plan, step, p);
-  if (status != SL_OK || !step->training) return status;
-  status = sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr);
-  return status == SL_OK ? submit_squares(t, p) : status;
+  enum sl_status status = SL_OK;
+  if (step->training)
+    SL__TRY(sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr));
+  if (step->training) SL__TRY(submit_squares(t, p));
+  status = submit_stats(t, plan, step, p);
+out:
+  return status;
 }
 
 enum sl_status sl__trainer_submit_step(struct sl_trainer *t, struct sl__plan *plan,

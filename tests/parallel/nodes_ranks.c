@@ -1,7 +1,8 @@
-/* A model over the ranks of a group, alone and with several groups;
+/* A model over the ranks of a group, alone and with several groups, and copies of it on each rank;
  * tests/parallel/test_ranks_pipeline.sh starts it by mpirun -np N, N from 2 to 4. References, both
  * of one process (rank 0, KVStore local): with one group the same weights to the bit; with two
- * groups of half the batch each the same losses within 1e-5.
+ * groups of half the batch each the same losses within 1e-5. Eager steps of the same ranks: the
+ * same weights to the bit.
  *
  * usage: nodes_ranks FOLDER; rank 0 prints "ok - WHAT" or "not ok - WHAT". */
 #include <math.h>
@@ -24,7 +25,7 @@
     }                                                                                              \
   } while (0)
 
-enum { MOST_STEPS = 50, MOST_WEIGHTS = 20000 };
+enum { MOST_STEPS = 50, MOST_WEIGHTS = 100000 };
 
 static struct sl_context *context;
 static int rank, ranks;
@@ -77,6 +78,13 @@ static void lenet(struct sl_model *m) {
   TRY(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
 }
 
+/* Its first block is larger than what a captured step keeps in memory between its tasks. */
+static void perceptron(struct sl_model *m) {
+  TRY(sl_dense(m, "fc1",
+               &(struct sl_dense_options){.features = 100, .activation = SL_ACTIVATION_RELU}));
+  TRY(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
+}
+
 static void language(struct sl_model *m) {
   TRY(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 13, .features = 7}));
   TRY(sl_lstm(m, "lstm0", &(struct sl_lstm_options){.features = 9}));
@@ -107,7 +115,8 @@ struct outcome {
   double loss[MOST_STEPS], evaluated;
   float weights[MOST_WEIGHTS];
   int64_t count;
-  int tasks; /* of all steps after the first two */
+  int tasks;          /* of all steps after the first two */
+  int64_t stop, save; /* the first step whose report asks for it; 0: none */
 };
 
 static struct sl_dataset *open_data(bool tokens) {
@@ -149,7 +158,7 @@ struct training {
   struct sl_trainer *trainer;
 };
 
-/* members 0: one process, which has all of every batch. */
+/* members: ranks a copy of the model. 0: one process, which has all of every batch. */
 static struct training begin(const struct study *s, int members) {
   struct training t = {.model = open_model(s), .data = open_data(s->tokens)};
   struct sl_trainer_options options = s->options;
@@ -158,10 +167,10 @@ static struct training begin(const struct study *s, int members) {
   options.carry_state = s->tokens;
   options.kvstore = SL_KVSTORE_LOCAL;
   if (members) {
-    place(s, t.model, members);
+    if (members > 1) place(s, t.model, members);
     options.kvstore = s->scattered ? SL_KVSTORE_DIST_SYNC_DEVICE : SL_KVSTORE_DIST_SYNC;
-    loader.num_parts = ranks / members;
-    loader.part_index = rank / members;
+    loader.num_parts = ranks / members - options.servers;
+    loader.part_index = rank / members % loader.num_parts; /* a server reads nothing */
     loader.batch = s->batch / loader.num_parts;
   }
   TRY(sl_loader_new(t.data, &loader, &t.loader));
@@ -175,17 +184,23 @@ static enum sl_status count(void *data, const struct sl__call *call, struct star
   return SL_OK;
 }
 
+static void note(const struct sl_report *report, struct outcome *out) {
+  out->loss[report->step] = report->loss;
+  if (report->stop && !out->stop) out->stop = report->step;
+  if (report->save && !out->save) out->save = report->step;
+}
+
 static void go(const struct training *t, int steps, struct outcome *out) {
   struct sl_report report;
   bool reported = true;
   for (int i = 0; i < steps; i++) {
     if (i == 2) out->tasks = 0;
     TRY(sl_trainer_step(t->trainer, t->loader, &report, &reported));
-    if (reported) out->loss[report.step] = report.loss;
+    if (reported) note(&report, out);
   }
   for (reported = true; reported;) {
     TRY(sl_trainer_drain(t->trainer, &report, &reported));
-    if (reported) out->loss[report.step] = report.loss;
+    if (reported) note(&report, out);
   }
 }
 
@@ -242,7 +257,8 @@ static double far(const struct outcome *a, const struct outcome *b, int steps) {
 
 /* A captured step over ranks has the bits of an eager one, in no more tasks: in fewer where ranks
  * have several layers that follow each other. */
-static void compare_eager(const struct study *s, int members, const struct outcome *captured) {
+static void compare_eager(const struct study *s, int members, const struct outcome *captured,
+                          bool has_fewer) {
   static struct outcome eager;
   struct study own = *s;
   own.options.eager = true;
@@ -253,9 +269,25 @@ static void compare_eager(const struct study *s, int members, const struct outco
   sl__submit_hook_remove(context, &eager.tasks);
   end(&t, &eager);
   check(same_weights(captured, &eager) && far(captured, &eager, s->steps) == 0 &&
-            captured->tasks + (members == 2) <= eager.tasks,
+            captured->tasks + has_fewer <= eager.tasks,
         "%s, %d x %d ranks: captured steps have the bits of eager ones, in %d tasks instead of %d",
         s->name, ranks / members, members, captured->tasks, eager.tasks);
+}
+
+/* Copies of the model, whose gradients the ranks exchange. A server has messages only, which are
+ * submitted one by one. */
+static void compare_copies(const struct study *s) {
+  static struct outcome captured;
+  bool is_server = rank >= ranks - s->options.servers;
+  const struct sl__submit_hook hook = {.before = count, .data = &captured.tasks};
+  struct training t = begin(s, 1);
+  TRY(sl__submit_hook_add(context, &hook));
+  go(&t, s->steps, &captured);
+  sl__submit_hook_remove(context, &captured.tasks);
+  check(t.trainer->captures && (is_server || t.trainer->captured_count > 0),
+        "%s, %d copies: steps are captured", s->name, ranks);
+  end(&t, &captured);
+  compare_eager(s, 1, &captured, !is_server);
 }
 
 static void compare(const struct study *s, int members) {
@@ -289,7 +321,7 @@ static void compare(const struct study *s, int members) {
   else
     check(error < 1e-5, "%s, %d x %d ranks: the losses of one process (%.1e)", s->name, groups,
           members, error);
-  compare_eager(s, members, &spread);
+  compare_eager(s, members, &spread, members == 2);
 }
 
 /* Stopped in the midst of an epoch and gone on with, by trainers and models of their own. */
@@ -358,6 +390,73 @@ static const struct study normalised[] = {{.name = "residual network, scattered"
                                            .steps = 12,
                                            .options = {.replicas = 1, .microbatches = 2},
                                            .optimizer = {.lr = 0.05f, .momentum = 0.9f}}};
+
+/* With an exchange between the ranks: of all that goes with one. */
+static const struct study copies[] = {
+    {.name = "lenet",
+     .build = lenet,
+     .batch = 24,
+     .steps = 12,
+     .options = {.replicas = 1},
+     .optimizer = {.lr = 0.05f, .momentum = 0.9f}},
+    {.name = "lenet, clipped, cut into shards, 2 replicas, norms of gradients",
+     .build = lenet,
+     .batch = 24,
+     .steps = 12,
+     .options = {.replicas = 2, .bigarray_bound = 300, .log_gradients = true},
+     .optimizer = {.lr = 0.1f, .clip = 0.3f}},
+    {.name = "lenet, LAMB, an average, a server",
+     .build = lenet,
+     .batch = 24,
+     .steps = 12,
+     .options = {.servers = 1},
+     .optimizer = {.kind = SL_LAMB, .lr = 0.01f, .average = 0.9f, .weight_decay = 0.1f}},
+    {.name = "residual network, compressed",
+     .build = residual,
+     .scattered = true,
+     .batch = 24,
+     .steps = 12,
+     .options = {.compress = "2bit:0.01"},
+     .optimizer = {.lr = 0.05f}},
+    {.name = "language model, Adam, chunks, cut into shards",
+     .build = language,
+     .tokens = true,
+     .batch = 12,
+     .steps = 12,
+     .options = {.replicas = 2, .chunk = 4, .bigarray_bound = 100},
+     .optimizer = {.kind = SL_ADAM, .lr = 0.003f, .epsilon = 1e-3f}},
+    {.name = "perceptron in bf16",
+     .build = perceptron,
+     .batch = 24,
+     .steps = 12,
+     .options = {.replicas = 1, .math = SL_MATH_BF16},
+     .optimizer = {.lr = 0.05f, .momentum = 0.9f}},
+    {.name = "language model in bf16, cut into shards",
+     .build = language,
+     .tokens = true,
+     .batch = 12,
+     .steps = 12,
+     .options = {.replicas = 1, .math = SL_MATH_BF16, .bigarray_bound = 100},
+     .optimizer = {.lr = 0.3f}},
+};
+
+/* What one rank asks for in the midst of a training, all are told after the same step. */
+static void ask(const struct study *s) {
+  static struct outcome own, first;
+  struct training t = begin(s, 1);
+  go(&t, 4, &own);
+  bool early = own.stop || own.save;
+  if (rank == ranks - 1) sl_trainer_stop(t.trainer);
+  if (!rank) sl_trainer_ask_save(t.trainer);
+  go(&t, 4, &own);
+  end(&t, &own);
+  first = own;
+  TRY(sl_broadcast(context, &first, sizeof first));
+  check(
+      !early && own.stop >= 4 && own.save >= 4 && own.stop == first.stop && own.save == first.save,
+      "%s, %d copies: all are told after the same steps that one asks to stop, one to save",
+      s->name, ranks);
+}
 
 /* ---- what is refused ---- */
 
@@ -446,6 +545,8 @@ int main(int argc, char **argv) {
     if (ranks == 4) compare(&studies[i], 2);
   }
   compare(&normalised[0], ranks);
+  for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) compare_copies(&copies[i]);
+  ask(&copies[0]);
   resume(&studies[3], ranks);
   if (ranks == 4) resume(&studies[3], 2);
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals && ranks == 2; i++)
