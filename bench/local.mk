@@ -1,6 +1,6 @@
 EXTRA_PROGRAMS += bench/bench_attention bench/bench_latency bench/bench_limits \
-	bench/bench_packing bench/bench_pipeline bench/bench_predict bench/bench_recurrent \
-	bench/bench_streaming bench/bench_train
+	bench/bench_norm_sums bench/bench_packing bench/bench_pipeline bench/bench_predict \
+	bench/bench_recurrent bench/bench_streaming bench/bench_train
 product_libs = $(OPENBLAS_LIBS) $(ONEDNN_LIBS)
 bench_libs = libstarling.la $(STARPU_LIBS) $(product_libs) $(JANSSON_LIBS) -lm -lpthread
 # both use the library's internals: kernels are wrapped, or replaced by ones that sleep
@@ -30,6 +30,8 @@ bench_bench_attention_SOURCES = bench/bench.h bench/bench_attention.c bench/peak
 bench_bench_attention_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_latency_SOURCES = bench/bench.h bench/bench_latency.c bench/peak.c
 bench_bench_latency_LDADD = $(bench_bench_pipeline_LDADD)
+bench_bench_norm_sums_SOURCES = bench/bench.h bench/bench_norm_sums.c bench/peak.c
+bench_bench_norm_sums_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_packing_SOURCES = bench/bench.h bench/bench_packing.c bench/peak.c
 bench_bench_packing_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_streaming_SOURCES = \
