@@ -1,5 +1,5 @@
 /* Batch normalisation (Ioffe, Szegedy, arXiv 1502.03167) of x [N, C, plane]. Sums are in double
- * precision, a channel's planes one after the other: a fixed order. */
+ * precision, a channel's planes one after the other in several lanes: a fixed order. */
 #include "codelets/batchnorm.h"
 
 #include <string.h>
@@ -10,8 +10,13 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* Added up in this many interleaved parts: one chain of additions would wait for each of them. */
-enum { PARTS = 32 };
+/* A plane is added up in this many interleaved parts: one chain of additions would wait for each of
+ * them. Planes are added up in lanes: of a small plane, adding up the lanes would take longest. */
+enum { PARTS = 32, LANES = 8 };
+
+struct lanes {
+  double g[LANES], product[LANES];
+};
 
 struct sums {
   double g, product;
@@ -36,29 +41,39 @@ SL__INLINE void add_values(const float *x, const float *dy, const struct line *r
   }
 }
 
-SL__INLINE struct sums plane_sums(const float *x, const float *dy, const struct line *relu,
-                                  double centre, int64_t plane) {
+/* Adds a plane's sums to its channel's. */
+SL__INLINE void add_plane(const float *x, const float *dy, const struct line *relu, double centre,
+                          int64_t plane, struct lanes *all) {
   double sum[PARTS] = {0}, product[PARTS] = {0};
   int64_t i = 0;
   for (; i + PARTS <= plane; i += PARTS)
     add_values(x + i, dy ? dy + i : NULL, relu, centre, PARTS, sum, product);
   add_values(x + i, dy ? dy + i : NULL, relu, centre, (int)(plane - i), sum, product);
-  for (int half = PARTS / 2; half; half /= 2)
+  for (int half = PARTS / 2; half >= LANES; half /= 2)
     for (int k = 0; k < half; k++) sum[k] += sum[k + half], product[k] += product[k + half];
-  return (struct sums){sum[0], product[0]};
+  for (int k = 0; k < LANES; k++) all->g[k] += sum[k], all->product[k] += product[k];
 }
 
-SL__SIMD static struct sums value_sums(const float *x, double centre, int64_t plane) {
-  return plane_sums(x, NULL, NULL, centre, plane);
+SL__SIMD static void add_values_of(const float *x, double centre, int64_t plane,
+                                   struct lanes *all) {
+  add_plane(x, NULL, NULL, centre, plane, all);
 }
 
-SL__SIMD static struct sums slope_sums(const float *x, const float *dy, float mean, int64_t plane) {
-  return plane_sums(x, dy, NULL, (double)mean, plane);
+SL__SIMD static void add_slopes_of(const float *x, const float *dy, float mean, int64_t plane,
+                                   struct lanes *all) {
+  add_plane(x, dy, NULL, (double)mean, plane, all);
 }
 
-SL__SIMD static struct sums relu_slope_sums(const float *x, const float *dy, struct line relu,
-                                            int64_t plane) {
-  return plane_sums(x, dy, &relu, (double)relu.mean, plane);
+SL__SIMD static void add_relu_slopes_of(const float *x, const float *dy, struct line relu,
+                                        int64_t plane, struct lanes *all) {
+  add_plane(x, dy, &relu, (double)relu.mean, plane, all);
+}
+
+static struct sums sums_of(const struct lanes *all) {
+  struct lanes l = *all;
+  for (int half = LANES / 2; half; half /= 2)
+    for (int k = 0; k < half; k++) l.g[k] += l.g[k + half], l.product[k] += l.product[k + half];
+  return (struct sums){l.g[0], l.product[0]};
 }
 
 /* y over one plane */
@@ -97,11 +112,6 @@ static int64_t plane_at(const struct sl__norm_args *a, int64_t n, int64_t c) {
   return (n * a->channels + c) * a->plane;
 }
 
-static void add_sums(struct sums *all, struct sums some) {
-  all->g += some.g;
-  all->product += some.product;
-}
-
 /* Keeps a channel's statistics, and returns its line. all: the sums of values minus `first` and of
  * their squares, so that a large mean costs no digits. */
 static struct line keep_statistics(const struct sl__norm_args *a, const float *param, float first,
@@ -120,14 +130,14 @@ static void forward(const struct sl__norm_args *a, const float *x, const float *
   struct line line[MOST_TOGETHER];
   for (struct channels some = channels_from(a, 0); some.first < a->channels;
        some = channels_from(a, some.end)) {
-    struct sums all[MOST_TOGETHER] = {{0, 0}};
+    struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
     for (int64_t n = 0; n < a->rows; n++)
       for (int64_t c = some.first; c < some.end; c++)
-        add_sums(&all[c - some.first],
-                 value_sums(x + plane_at(a, n, c), (double)x[plane_at(a, 0, c)], a->plane));
+        add_values_of(x + plane_at(a, n, c), (double)x[plane_at(a, 0, c)], a->plane,
+                      &all[c - some.first]);
     for (int64_t c = some.first; c < some.end; c++)
       line[c - some.first] =
-          keep_statistics(a, param, x[plane_at(a, 0, c)], all[c - some.first], saved, c);
+          keep_statistics(a, param, x[plane_at(a, 0, c)], sums_of(&all[c - some.first]), saved, c);
     for (int64_t n = 0; n < a->rows; n++)
       for (int64_t c = some.first; c < some.end; c++)
         normalise(x + plane_at(a, n, c), y + plane_at(a, n, c), line[c - some.first], a->has_relu,
@@ -160,18 +170,20 @@ static void backward_sums(const struct sl__norm_args *a, const float *x, const f
                           const float *dy, float *saved) {
   for (struct channels some = channels_from(a, 0); some.first < a->channels;
        some = channels_from(a, some.end)) {
-    struct sums all[MOST_TOGETHER] = {{0, 0}};
+    struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
     for (int64_t n = 0; n < a->rows; n++)
       for (int64_t c = some.first; c < some.end; c++) {
         int64_t at = plane_at(a, n, c);
-        add_sums(&all[c - some.first],
-                 a->has_relu
-                     ? relu_slope_sums(x + at, dy + at, line_of(a, param, saved, c), a->plane)
-                     : slope_sums(x + at, dy + at, saved[c], a->plane));
+        struct lanes *own = &all[c - some.first];
+        if (a->has_relu)
+          add_relu_slopes_of(x + at, dy + at, line_of(a, param, saved, c), a->plane, own);
+        else
+          add_slopes_of(x + at, dy + at, saved[c], a->plane, own);
       }
     for (int64_t c = some.first; c < some.end; c++) {
-      saved[2 * a->channels + c] = (float)all[c - some.first].g;
-      saved[3 * a->channels + c] = (float)all[c - some.first].product;
+      struct sums sums = sums_of(&all[c - some.first]);
+      saved[2 * a->channels + c] = (float)sums.g;
+      saved[3 * a->channels + c] = (float)sums.product;
     }
   }
 }
