@@ -5,8 +5,8 @@
 
 #include "codelets/codelets.h"
 #include "core/graph/graph_state.h"
-#include "core/runtime/hooks.h"
 #include "tests/common/check.h"
+#include "tests/common/task_count.h"
 
 enum { RUNS = 40, VALUES = 5000 };
 
@@ -17,13 +17,6 @@ struct step {
 };
 
 static int tasks; /* submitted so far, without helpers */
-
-static enum sl_status count_task(void *data, const struct sl__call *call,
-                                 struct starpu_task *task) {
-  (void)task;
-  if (call->op != &sl__op_helper) ++*(int *)data;
-  return SL_OK;
-}
 
 static struct sl__tensor *filled(double value) {
   double *values = zeros(VALUES);
@@ -270,12 +263,11 @@ static void rates_are_those_of_the_step(void **state) {
 
 static int open_device(void **state) {
   const char *device = getenv("SL_TEST_DEVICE");
-  static const struct sl__submit_hook counter = {.before = count_task, .data = &tasks};
   (void)state;
   if (open_context_with(&(struct sl_context_options){.devices = device ? device : "cpu:0"}))
     return 1;
   plain.place = context->devices[0].place;
-  return sl__submit_hook_add(context, &counter) != SL_OK;
+  return task_count_begin(context, &tasks) != SL_OK;
 }
 
 int main(void) {

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "core/base/random.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 enum { WORDS = 13, WIDTH = 7, TOKENS = 601, WINDOW = 6, BATCH = 12, STEPS = 50, TABLE = 13 * 7 };
 
@@ -47,18 +47,9 @@ static void train(struct sl_model *m, const struct sl_trainer_options *options, 
                   double *losses) {
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported;
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH}, &loader));
   OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 4}, NULL, options, &trainer));
-  for (int s = 0; s < steps; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) losses[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) losses[report.step] = report.loss;
-  }
+  take_steps(trainer, loader, steps, losses);
   sl_trainer_free(trainer);
   sl_loader_free(loader);
 }

@@ -12,9 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codelets/codelets.h"
-#include "core/runtime/hooks.h"
 #include "parallel/train/trainer.h"
+#include "tests/common/task_count.h"
 
 #define TRY(call)                                                                                  \
   do {                                                                                             \
@@ -178,12 +177,6 @@ static struct training begin(const struct study *s, int members) {
   return t;
 }
 
-static enum sl_status count(void *data, const struct sl__call *call, struct starpu_task *task) {
-  (void)task;
-  if (call->op != &sl__op_helper) ++*(int *)data; /* is of no step */
-  return SL_OK;
-}
-
 static void note(const struct sl_report *report, struct outcome *out) {
   out->loss[report->step] = report->loss;
   if (report->stop && !out->stop) out->stop = report->step;
@@ -263,10 +256,9 @@ static void compare_eager(const struct study *s, int members, const struct outco
   struct study own = *s;
   own.options.eager = true;
   struct training t = begin(&own, members);
-  const struct sl__submit_hook hook = {.before = count, .data = &eager.tasks};
-  TRY(sl__submit_hook_add(context, &hook));
+  TRY(task_count_begin(context, &eager.tasks));
   go(&t, s->steps, &eager);
-  sl__submit_hook_remove(context, &eager.tasks);
+  task_count_end(context, &eager.tasks);
   end(&t, &eager);
   check(same_weights(captured, &eager) && far(captured, &eager, s->steps) == 0 &&
             captured->tasks + has_fewer <= eager.tasks,
@@ -279,11 +271,10 @@ static void compare_eager(const struct study *s, int members, const struct outco
 static void compare_copies(const struct study *s) {
   static struct outcome captured;
   bool is_server = rank >= ranks - s->options.servers;
-  const struct sl__submit_hook hook = {.before = count, .data = &captured.tasks};
   struct training t = begin(s, 1);
-  TRY(sl__submit_hook_add(context, &hook));
+  TRY(task_count_begin(context, &captured.tasks));
   go(&t, s->steps, &captured);
-  sl__submit_hook_remove(context, &captured.tasks);
+  task_count_end(context, &captured.tasks);
   check(t.trainer->captures && (is_server || t.trainer->captured_count > 0),
         "%s, %d copies: steps are captured", s->name, ranks);
   end(&t, &captured);
@@ -292,7 +283,6 @@ static void compare_copies(const struct study *s) {
 
 static void compare(const struct study *s, int members) {
   static struct outcome alone, spread, told;
-  const struct sl__submit_hook hook = {.before = count, .data = &spread.tasks};
   struct training t;
   int groups = ranks / members;
   if (!rank) {
@@ -301,9 +291,9 @@ static void compare(const struct study *s, int members) {
     end(&t, &alone);
   }
   t = begin(s, members);
-  TRY(sl__submit_hook_add(context, &hook));
+  TRY(task_count_begin(context, &spread.tasks));
   go(&t, s->steps, &spread);
-  sl__submit_hook_remove(context, &spread.tasks);
+  task_count_end(context, &spread.tasks);
   check(t.trainer->captures, "%s, %d x %d ranks: steps are captured", s->name, groups, members);
   check(has_only_its_own(t.trainer), "%s, %d x %d ranks: each has its own layers' tensors only",
         s->name, groups, members);

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "core/base/random.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 enum { WORDS = 6, WINDOW = 12, TOKENS = 721, STEPS = 20, LEARNING = 200, ROOM = 2000 };
 
@@ -45,17 +45,6 @@ struct run {
   int64_t count;
 };
 
-static void read_weights(struct run *run, struct sl_model *m) {
-  run->count = 0;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    struct sl_shape shape;
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(run->count + sl_shape_count(&shape) <= ROOM);
-    OK(sl_model_get(m, name, run->weights + run->count));
-    run->count += sl_shape_count(&shape);
-  }
-}
-
 /* Returns the trained model. */
 static struct sl_model *train(struct run *run) {
   struct sl_dataset *data;
@@ -79,7 +68,7 @@ static struct sl_model *train(struct run *run) {
     if (reported) run->loss[report.step] = report.loss;
   }
   sl_trainer_free(trainer);
-  read_weights(run, m);
+  run->count = read_weights(m, run->weights, ROOM);
   sl_loader_free(loader);
   sl_dataset_free(data);
   return m;

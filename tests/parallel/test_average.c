@@ -3,6 +3,7 @@
  * test_checkpoint.c the checkpoints. */
 #include "tests/common/files.h"
 #include "tests/common/small_model.h"
+#include "tests/common/training.h"
 
 enum { SAMPLES = 90, BATCH = 20, STEPS = 7, WEIGHTS = 16 * 784 };
 
@@ -35,12 +36,7 @@ static void end(struct training *t) {
   sl_model_free(t->model);
 }
 
-static void train(struct training *t, int steps) {
-  struct sl_report report;
-  bool reported;
-  for (int s = 0; s < steps; s++) OK(sl_trainer_step(t->trainer, t->loader, &report, &reported));
-  for (reported = true; reported;) OK(sl_trainer_drain(t->trainer, &report, &reported));
-}
+static void train(struct training *t, int steps) { take_steps(t->trainer, t->loader, steps, NULL); }
 
 static double loss_of(struct training *t) {
   double loss, accuracy;

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "core/base/random.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 enum { WORDS = 9, WINDOW = 14, TOKENS = 8 * WINDOW + 1, MOST = 2000, STEPS = 4 };
 
@@ -61,34 +61,13 @@ static void train(struct sl_model *m, const struct sl_trainer_options *options, 
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported;
   OK(sl_tokens_new("text", text, TOKENS, WINDOW, WORDS, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 4}, &loader));
   OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.5f}, NULL, options, &trainer));
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) loss[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) loss[report.step] = report.loss;
-  }
+  take_steps(trainer, loader, STEPS, loss);
   sl_trainer_free(trainer);
   sl_loader_free(loader);
   sl_dataset_free(data);
-}
-
-static int64_t weights_of(struct sl_model *m, float *weights) {
-  int64_t count = 0;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    struct sl_shape shape;
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(count + sl_shape_count(&shape) <= MOST);
-    OK(sl_model_get(m, name, weights + count));
-    count += sl_shape_count(&shape);
-  }
-  return count;
 }
 
 static void chunks_have_their_positions(void **state) {
@@ -122,7 +101,7 @@ static void fused_activations_train_alike(void **state) {
     for (int fused = 0; fused < 2; fused++) {
       struct sl_model *m = language_model(WINDOW, fused);
       train(m, &runs[r], loss[fused]);
-      count = weights_of(m, weights[fused]);
+      count = read_weights(m, weights[fused], MOST);
       sl_model_free(m);
     }
     if (runs[r].math != SL_MATH_BF16)

@@ -1,11 +1,10 @@
 /* Captured steps (parallel/train/captured_step.c): the bits of tasks that are submitted one by one,
  * for many kinds of layers, optimizers and divisions of the work, over evaluations and checkpoints.
  */
-#include "codelets/codelets.h"
 #include "core/base/random.h"
-#include "core/runtime/hooks.h"
 #include "parallel/train/trainer.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
+#include "tests/common/task_count.h"
 
 enum { STEPS = 12, WORDS = 11, TOKENS = 900, MOST = 8000 };
 
@@ -164,23 +163,6 @@ static void open_data(const struct run *run, struct sl_dataset **data, struct sl
   OK(sl_loader_new(*data, &options, loader));
 }
 
-static enum sl_status count(void *data, const struct sl__call *call, struct starpu_task *task) {
-  (void)task;
-  if (call->op != &sl__op_helper) ++*(int *)data; /* is of no step */
-  return SL_OK;
-}
-
-static void read_weights(struct sl_model *m, struct run *run) {
-  run->count = 0;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    struct sl_shape shape;
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(run->count + sl_shape_count(&shape) <= MOST);
-    OK(sl_model_get(m, name, run->weights + run->count));
-    run->count += sl_shape_count(&shape);
-  }
-}
-
 /* Trains, if `evaluates` with an evaluation in the middle, whose steps must not disturb the
  * captured ones. */
 static void steps(struct run *run, bool evaluates, struct sl_trainer *trainer,
@@ -205,7 +187,6 @@ static void steps(struct run *run, bool evaluates, struct sl_trainer *trainer,
 static void train(struct run *run) {
   bool is_image = run->task <= PRODUCTS;
   struct sl_shape sample = is_image ? SL_SHAPE(1, 28, 28) : SL_SHAPE(12);
-  const struct sl__submit_hook hook = {.before = count, .data = &run->tasks};
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
@@ -222,12 +203,12 @@ static void train(struct run *run) {
   open_data(run, &data, &loader);
   OK(sl_trainer_new(m, &run->optimizer, &run->schedule, &run->options, &trainer));
   assert_true(trainer->captures == !run->options.eager);
-  OK(sl__submit_hook_add(context, &hook));
+  OK(task_count_begin(context, &run->tasks));
   steps(run, !run->options.carry_state, trainer, loader);
-  sl__submit_hook_remove(context, &run->tasks);
+  task_count_end(context, &run->tasks);
   assert_true(trainer->captures == !run->options.eager);
   sl_trainer_free(trainer);
-  read_weights(m, run);
+  run->count = read_weights(m, run->weights, MOST);
   sl_model_free(m);
   sl_loader_free(loader);
   sl_dataset_free(data);
@@ -343,7 +324,7 @@ static void a_checkpoint_goes_on(void **state) {
     if (!part) OK(sl_trainer_save(trainer, path));
     if (!part) steps(run, false, trainer, loader);
     sl_trainer_free(trainer);
-    read_weights(m, run);
+    run->count = read_weights(m, run->weights, MOST);
     sl_model_free(m);
     sl_loader_free(loader);
     sl_dataset_free(data);

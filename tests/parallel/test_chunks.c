@@ -8,6 +8,7 @@
 #include "codelets/codelets.h"
 #include "core/base/random.h"
 #include "tests/common/small_model.h"
+#include "tests/common/training.h"
 
 enum { WORDS = 11, WINDOW = 14, TOKENS = 64 * WINDOW + 1, WIDTH = 8, MOST = 5000, STEPS = 4 };
 
@@ -85,40 +86,21 @@ static struct sl_dataset *open_data(const struct run *run) {
   return data;
 }
 
-static void read_weights(struct sl_model *m, struct run *run) {
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    struct sl_shape shape;
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(run->count + sl_shape_count(&shape) <= MOST);
-    OK(sl_model_get(m, name, run->weights + run->count));
-    run->count += sl_shape_count(&shape);
-  }
-}
-
 static void train(struct run *run, int64_t chunk) {
   struct sl_dataset *data = open_data(run);
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported = true;
   double accuracy;
   struct sl_model *m = transformer(run);
   run->options.chunk = chunk;
   sl__linear_xent_force(run->joined_head ? 4 * WORDS : 0);
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = run->sentences ? 2 : 6}, &loader));
   OK(sl_trainer_new(m, &run->optimizer, NULL, &run->options, &trainer));
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
+  take_steps(trainer, loader, STEPS, run->loss);
   OK(sl_trainer_evaluate(trainer, loader, &run->evaluated, &accuracy));
   sl__linear_xent_force(0);
   sl_trainer_free(trainer);
-  read_weights(m, run);
+  run->count = read_weights(m, run->weights, MOST);
   sl_model_free(m);
   sl_loader_free(loader);
   sl_dataset_free(data);

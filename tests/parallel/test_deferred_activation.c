@@ -2,7 +2,7 @@
  * bits as with the activation in a layer of its own. */
 #include "codelets/codelets.h"
 #include "core/runtime/hooks.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 #include <math.h>
 
 enum { SAMPLES = 48, BATCH = 12, STEPS = 5, SIDE = 28, VALUES = 4096 };
@@ -92,16 +92,6 @@ struct trained {
   double loss;
 };
 
-static void read_weights(struct sl_model *m, struct trained *to) {
-  struct sl_shape shape;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(to->size + sl_shape_count(&shape) <= VALUES);
-    OK(sl_model_get(m, name, to->weights + to->size));
-    to->size += sl_shape_count(&shape);
-  }
-}
-
 static void train(const struct shape *shape, const struct way *way, struct applied *applied,
                   struct trained *to) {
   const struct sl_optimizer sgd = {.lr = 0.1f, .momentum = 0.9f};
@@ -114,8 +104,6 @@ static void train(const struct shape *shape, const struct way *way, struct appli
   struct sl_loader *loader;
   struct sl_model *m;
   struct sl_trainer *t;
-  struct sl_report report = {0};
-  bool reported;
   memset(to, 0, sizeof *to);
   OK(sl_digits_new(SAMPLES, 3, true, &data));
   OK(sl_model_new(context, &SL_SHAPE(1, SIDE, SIDE), &m));
@@ -124,13 +112,9 @@ static void train(const struct shape *shape, const struct way *way, struct appli
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH, .slots = 6}, &loader));
   OK(sl_trainer_new(m, &sgd, NULL, &options, &t));
   OK(sl__submit_hook_add(context, &hook));
-  for (int s = 0; s < STEPS; s++) OK(sl_trainer_step(t, loader, &report, &reported));
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(t, &report, &reported));
-    if (reported) to->loss = report.loss;
-  }
+  to->loss = take_steps(t, loader, STEPS, NULL).loss;
   sl__submit_hook_remove(context, applied);
-  read_weights(m, to);
+  to->size = read_weights(m, to->weights, VALUES);
   sl_trainer_free(t);
   sl_loader_free(loader);
   sl_model_free(m);

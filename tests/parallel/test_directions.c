@@ -5,6 +5,7 @@
 
 #include "core/base/random.h"
 #include "tests/common/small_model.h"
+#include "tests/common/training.h"
 
 enum { COUNT = 24, T = 7, IN = 3, H = 5, CLASSES = 4, STEPS = 12 };
 
@@ -91,15 +92,12 @@ static void train(struct sl_model *m, const struct sl_trainer_options *options) 
   struct sl_dataset *set;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported;
   const struct sl_dataset_options description = {
       .name = "frames", .sample = SL_SHAPE(T, IN), .count = COUNT, .classes = CLASSES};
   OK(sl_dataset_floats(&description, samples, NULL, labels, false, &set));
   OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 12}, &loader));
   OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.3f}, NULL, options, &trainer));
-  for (int s = 0; s < STEPS; s++) OK(sl_trainer_step(trainer, loader, &report, &reported));
-  for (reported = true; reported;) OK(sl_trainer_drain(trainer, &report, &reported));
+  take_steps(trainer, loader, STEPS, NULL);
   sl_trainer_free(trainer);
   sl_loader_free(loader);
   sl_dataset_free(set);

@@ -8,7 +8,7 @@
  * float rounds by 6e-8 and a value comes of some hundred roundings a step; a lost or doubled part
  * of a gradient, or one of another step, is 1e-3 and more. */
 #include "tests/common/exact_network.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 enum { SAMPLES = 43, BATCH = 18, STEPS = 8, WARMUP = 3 }; /* an epoch's last batch has 7 samples */
 static const double NEAR = 3e-6;
@@ -61,19 +61,6 @@ static const struct sl_trainer_options cuts[] = {
     {.replicas = 2, .kvstore = SL_KVSTORE_DIST_SYNC},
     {.replicas = 2, .kvstore = SL_KVSTORE_DIST_SYNC_DEVICE, .bigarray_bound = 50}};
 
-static void take_steps(struct sl_trainer *t, struct sl_loader *loader, double *losses) {
-  struct sl_report report;
-  bool reported;
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(t, loader, &report, &reported));
-    if (reported) losses[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(t, &report, &reported));
-    if (reported) losses[report.step] = report.loss;
-  }
-}
-
 static void check(struct sl_dataset *data, size_t cut, size_t optimizer) {
   static struct exact_network net;
   const struct sl_optimizer *o = &optimizers[optimizer];
@@ -86,7 +73,7 @@ static void check(struct sl_dataset *data, size_t cut, size_t optimizer) {
   OK(exact_begin(m, &net));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH, .slots = 6}, &loader));
   OK(sl_trainer_new(m, o, &(struct sl_schedule){.warmup = WARMUP}, &cuts[cut], &t));
-  take_steps(t, loader, losses);
+  take_steps(t, loader, STEPS, losses);
   for (int s = 0; s < STEPS; s++) {
     int64_t first = s * BATCH % (3 * BATCH), left = SAMPLES - first;
     struct sl_optimizer now = *o;

@@ -4,6 +4,7 @@
 #include "tests/common/files.h"
 #include "tests/common/small_model.h"
 #include "parallel/train/rate_search.h"
+#include "tests/common/training.h"
 
 enum { SAMPLES = 43, BATCH = 18, STEPS = 40 };
 
@@ -31,12 +32,7 @@ static void end(struct training *t) {
   sl_model_free(t->model);
 }
 
-static void train(struct training *t, int steps) {
-  struct sl_report report;
-  bool reported;
-  for (int s = 0; s < steps; s++) OK(sl_trainer_step(t->trainer, t->loader, &report, &reported));
-  for (reported = true; reported;) OK(sl_trainer_drain(t->trainer, &report, &reported));
-}
+static void train(struct training *t, int steps) { take_steps(t->trainer, t->loader, steps, NULL); }
 
 /* The point whose line y = a + b k through its neighbours, k from -half to half, falls most, by the
  * normal equations with sums from the first point on. */

@@ -5,6 +5,7 @@
 
 #include "tests/common/files.h"
 #include "tests/common/small_model.h"
+#include "tests/common/training.h"
 
 enum { COUNT = 60, TESTS = 40, IN = 5, CLASSES = 3, BATCH = 15, PER_EPOCH = 4, EPOCHS = 12 };
 
@@ -84,19 +85,10 @@ static struct {
 
 static int group_setup(void **state) {
   struct run run;
-  struct sl_report report;
-  bool reported = true;
   if (open_context(state) != 0 || folder_setup(state) != 0) return -1;
   open_run(&run, true);
   for (int e = 0; e < EPOCHS; e++) {
-    for (int s = 0; s < PER_EPOCH; s++) {
-      OK(sl_trainer_step(run.trainer, run.loaders[0], &report, &reported));
-      if (reported) plain.train_loss[report.step] = report.loss;
-    }
-    for (reported = true; reported;) {
-      OK(sl_trainer_drain(run.trainer, &report, &reported));
-      if (reported) plain.train_loss[report.step] = report.loss;
-    }
+    take_steps(run.trainer, run.loaders[0], PER_EPOCH, plain.train_loss);
     OK(sl_trainer_evaluate(run.trainer, run.loaders[1], &plain.loss[e], &plain.accuracy[e]));
     plain.weights[e + 1] = get_values(run.model, "fc1.weight");
   }

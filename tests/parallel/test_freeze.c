@@ -6,6 +6,7 @@
 #include "parallel/step/plan.h"
 #include "tests/common/files.h"
 #include "tests/common/small_model.h"
+#include "tests/common/training.h"
 
 enum { SAMPLES = 96, PIXELS = 64, BATCH = 16, STEPS = 5, CLASSES = 3, WORDS = 9 };
 
@@ -73,13 +74,6 @@ static void set(struct sl_model *m, struct settings s) {
   if (s.placement) OK(sl_place(m, s.placement));
 }
 
-static void take_steps(struct sl_trainer *t, struct sl_loader *loader, int steps) {
-  struct sl_report report;
-  bool reported;
-  for (int i = 0; i < steps; i++) OK(sl_trainer_step(t, loader, &report, &reported));
-  for (reported = true; reported;) OK(sl_trainer_drain(t, &report, &reported));
-}
-
 static void train(struct sl_model *m, const struct sl_dataset *data,
                   const struct sl_optimizer *optimizer, const struct sl_trainer_options *options,
                   int steps) {
@@ -87,7 +81,7 @@ static void train(struct sl_model *m, const struct sl_dataset *data,
   struct sl_trainer *t;
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH}, &loader));
   OK(sl_trainer_new(m, optimizer, NULL, options, &t));
-  take_steps(t, loader, steps);
+  take_steps(t, loader, steps, NULL);
   sl_trainer_free(t);
   sl_loader_free(loader);
 }
@@ -418,7 +412,7 @@ static void check_resumed(struct sl_optimizer optimizer) {
     if (part == 2)
       FAILS(sl_trainer_load(t, loader, path), SL_BAD_ARGUMENT,
             "frozen layers (conv1,bn2) than this trainer's (conv1)");
-    if (part < 2) take_steps(t, loader, STEPS);
+    if (part < 2) take_steps(t, loader, STEPS, NULL);
     if (part == 0) OK(sl_trainer_save(t, path));
     if (part == 1) assert_same(m, whole);
     sl_trainer_free(t);

@@ -7,7 +7,7 @@
 #include "codelets/codelets.h"
 #include "core/base/random.h"
 #include "core/runtime/hooks.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 enum { WORDS = 11, TOKENS = 500, STEPS = 10, WINDOW = 6, BATCH = 8, MOST = 1000 };
 
@@ -62,25 +62,13 @@ static struct sl_model *build(const struct run *run) {
   return m;
 }
 
-static void read_weights(struct sl_model *m, struct run *run) {
-  struct sl_shape shape;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(run->count + sl_shape_count(&shape) <= MOST);
-    OK(sl_model_get(m, name, run->weights + run->count));
-    run->count += sl_shape_count(&shape);
-  }
-}
-
 /* limit: logits above which the last layer takes the loss; 0: the library's. */
 static void train(struct run *run, int64_t limit, bool eager) {
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
   struct sl_evaluation *metrics = NULL;
-  struct sl_report report;
   double accuracy;
-  bool reported = true;
   struct sl_model *m = build(run);
   run->options.eager = eager;
   sl__linear_xent_force(limit);
@@ -88,14 +76,7 @@ static void train(struct run *run, int64_t limit, bool eager) {
   OK(sl_tokens_new("text", text, TOKENS, WINDOW, WORDS, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH, .contiguous = true}, &loader));
   OK(sl_trainer_new(m, &run->optimizer, NULL, &run->options, &trainer));
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
+  take_steps(trainer, loader, STEPS, run->loss);
   run->tasks[1] = joined[1];
   OK(sl_trainer_evaluate(trainer, loader, &run->evaluated, &accuracy));
   run->tasks[0] = joined[0];
@@ -104,7 +85,7 @@ static void train(struct run *run, int64_t limit, bool eager) {
   sl_evaluation_free(metrics);
   sl__linear_xent_force(0);
   sl_trainer_free(trainer);
-  read_weights(m, run);
+  run->count = read_weights(m, run->weights, MOST);
   sl_model_free(m);
   sl_loader_free(loader);
   sl_dataset_free(data);

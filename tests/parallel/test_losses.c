@@ -8,6 +8,7 @@
 #include "tests/common/check.h"
 #include "tests/common/small_model.h"
 #include "tests/gpu/gpu_custom.h"
+#include "tests/common/training.h"
 
 enum { COUNT = 50, IN = 3, OUT = 4, BATCH = 12, STEPS = 10, WEIGHTS = OUT * (IN + 1) };
 
@@ -125,7 +126,7 @@ struct run {
   float weights[WEIGHTS];
 };
 
-static void read_weights(struct sl_model *model, float *weights) {
+static void read_fc(struct sl_model *model, float *weights) {
   OK(sl_model_get(model, "fc.weight", weights));
   OK(sl_model_get(model, "fc.bias", weights + OUT * IN));
 }
@@ -136,8 +137,6 @@ static void train(const struct sl_loss *loss, bool missing, struct sl_trainer_op
   struct sl_model *model = new_model(SL_SHAPE(IN));
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported;
   double accuracy;
   if (options.stages) add_dense(model, "one", IN, SL_INIT_DEFAULT);
   add_dense(model, "fc", OUT, SL_INIT_DEFAULT);
@@ -147,19 +146,12 @@ static void train(const struct sl_loss *loss, bool missing, struct sl_trainer_op
     batches = (struct sl_loader_options){.batch = COUNT / 5, .slots = options.in_flight + 1};
   OK(sl_loader_new(set, &batches, &loader));
   OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL, &options, &trainer));
-  read_weights(model, run->weights);
+  read_fc(model, run->weights);
   for (int i = 0; i < WEIGHTS; i++) run->start[i] = (double)run->weights[i];
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
+  take_steps(trainer, loader, STEPS, run->loss);
   OK(sl_loader_seek(loader, 0));
   OK(sl_trainer_evaluate(trainer, loader, &run->evaluated, &accuracy));
-  read_weights(model, run->weights);
+  read_fc(model, run->weights);
   sl_trainer_free(trainer);
   sl_model_free(model);
   sl_loader_free(loader);
@@ -395,8 +387,6 @@ static void a_regression_reaches_its_noise(void **state) {
   }
   struct sl_model *model = new_model(SL_SHAPE(2));
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported;
   double loss, accuracy;
   OK(sl_dense(model, "one",
               &(struct sl_dense_options){.features = 32, .activation = SL_ACTIVATION_TANH}));
@@ -405,8 +395,7 @@ static void a_regression_reaches_its_noise(void **state) {
   OK(sl_trainer_new(model, &(struct sl_optimizer){.kind = SL_ADAM, .lr = 0.02f}, &schedule,
                     &(struct sl_trainer_options){.replicas = 2, .loss.kind = SL_LOSS_MSE},
                     &trainer));
-  for (int s = 0; s < 1500; s++) OK(sl_trainer_step(trainer, loaders[0], &report, &reported));
-  for (reported = true; reported;) OK(sl_trainer_drain(trainer, &report, &reported));
+  take_steps(trainer, loaders[0], 1500, NULL);
   OK(sl_trainer_evaluate(trainer, loaders[1], &loss, &accuracy));
   /* in the targets' unit the noise has deviation 4 */
   double rmse = sqrt(loss) * (double)target_deviation;

@@ -7,6 +7,7 @@
 #include "parallel/planning/cost.h"
 #include "parallel/step/precision.h"
 #include "parallel/train/trainer.h"
+#include "tests/common/training.h"
 
 enum { WORDS = 11, STEPS = 30, MOST_VALUES = 1 << 16, TEXT = 2000, LENGTH = 12 };
 
@@ -109,32 +110,6 @@ static struct sl_trainer *new_trainer(struct sl_model *m, const struct run *run)
   return trainer;
 }
 
-static void read_weights(struct sl_model *m, struct run *run) {
-  struct sl_shape shape;
-  run->count = 0;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(run->count + sl_shape_count(&shape) <= MOST_VALUES);
-    OK(sl_model_get(m, name, run->weights + run->count));
-    run->count += sl_shape_count(&shape);
-  }
-}
-
-static void make_steps(struct sl_trainer *trainer, struct sl_loader *loader, int steps,
-                       double *loss) {
-  struct sl_report report;
-  bool reported;
-  for (int s = 0; s < steps; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) loss[report.step] = report.loss;
-  }
-  for (;;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (!reported) break;
-    loss[report.step] = report.loss;
-  }
-}
-
 static struct sl_context *open_for(const struct run *run) {
   struct sl_context *c;
   if (run->scheduler) setenv("STARPU_SCHED", run->scheduler, 1);
@@ -155,8 +130,8 @@ static void train(struct run *run) {
   struct sl_model *m = new_model(c, run->network);
   if (run->placement) OK(sl_place(m, run->placement));
   struct sl_trainer *trainer = new_trainer(m, run);
-  make_steps(trainer, loader, run->steps, run->loss);
-  read_weights(m, run);
+  take_steps(trainer, loader, run->steps, run->loss);
+  run->count = read_weights(m, run->weights, MOST_VALUES);
   if (run->network == IMAGES) OK(sl_trainer_evaluate(trainer, loader, &run->test_loss, &accuracy));
   sl_trainer_free(trainer);
   sl_model_free(m);
@@ -268,7 +243,7 @@ static void gradients_add_up_in_f32(void **state) {
     OK(sl_model_build(m));
     OK(sl_model_get(m, "fc.weight", before));
     struct sl_trainer *trainer = new_trainer(m, &run);
-    make_steps(trainer, loader, 1, loss);
+    take_steps(trainer, loader, 1, loss);
     OK(sl_model_get(m, "fc.weight", after[i]));
     sl_trainer_free(trainer);
     sl_model_free(m);
@@ -409,7 +384,7 @@ static double evaluate_anew(const struct training *t) {
 
 static void steps(struct training *t, int count) {
   double loss[4 * STEPS];
-  make_steps(t->trainer, t->loader, count, loss);
+  take_steps(t->trainer, t->loader, count, loss);
 }
 
 static void assert_up_to_date(const char *what, const struct training *t, double before) {
@@ -447,7 +422,7 @@ static void whoever_writes_parameters_is_noticed(void **state) {
   before = evaluate(&t);
   OK(sl_trainer_new(t.model, &images_in_bf16.optimizer, NULL,
                     &(struct sl_trainer_options){.replicas = 1}, &f32));
-  make_steps(f32, t.loader, 3, loss);
+  take_steps(f32, t.loader, 3, loss);
   sl_trainer_free(f32);
   assert_up_to_date("another trainer", &t, before);
   end(&other);
@@ -573,7 +548,7 @@ static void checkpoints_know_their_math(void **state) {
     if (math == SL_MATH_F32) {
       struct sl_model *m = new_model(c, IMAGES);
       struct sl_trainer *first = new_trainer(m, &whole);
-      make_steps(first, loader, 8, rest.loss);
+      take_steps(first, loader, 8, rest.loss);
       OK(sl_trainer_save(first, path));
       sl_trainer_free(first);
       sl_model_free(m);
@@ -587,8 +562,8 @@ static void checkpoints_know_their_math(void **state) {
     told[0] = 0;
     OK(sl_trainer_load(trainer, loader, path));
     assert_true(math == SL_MATH_BF16 ? !told[0] : strstr(told, "math bf16") != NULL);
-    make_steps(trainer, loader, 6, rest.loss);
-    read_weights(m, &rest);
+    take_steps(trainer, loader, 6, rest.loss);
+    rest.count = read_weights(m, rest.weights, MOST_VALUES);
     bool same = !memcmp(rest.weights, whole.weights, (size_t)whole.count * sizeof(float));
     assert_int_equal(same, math == SL_MATH_BF16);
     assert_true(fabs(rest.loss[13] / whole.loss[13] - 1) < 3e-2);

@@ -8,7 +8,7 @@
 #include "codelets/codelets.h"
 #include "parallel/step/grid.h"
 #include "parallel/params/model_shards.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 #define LAYERS 9
 #define STEPS 50
@@ -50,30 +50,14 @@ static void train(struct run *run) {
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported = true;
   if (run->placement) OK(sl_place(m, run->placement));
   OK(sl_digits_new(300, 3, true, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 26, .shuffle = true}, &loader));
   OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.1f, .momentum = 0.5f}, NULL, &run->options,
                     &trainer));
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
+  take_steps(trainer, loader, STEPS, run->loss);
   sl_trainer_free(trainer);
-  run->count = 0;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    struct sl_shape shape;
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(run->count + sl_shape_count(&shape) <= 20000);
-    OK(sl_model_get(m, name, run->weights + run->count));
-    run->count += sl_shape_count(&shape);
-  }
+  run->count = read_weights(m, run->weights, 20000);
   sl_model_free(m);
   sl_loader_free(loader);
   sl_dataset_free(data);

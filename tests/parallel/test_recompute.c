@@ -6,6 +6,7 @@
 
 #include "parallel/step/plan.h"
 #include "tests/common/small_model.h"
+#include "tests/common/training.h"
 
 enum { BATCH = 12, STEPS = 4, CLASSES = 10, WORDS = 23, TOKENS = 8 };
 
@@ -89,12 +90,9 @@ static void train(struct sl_model *m, const struct sl_trainer_options *options) 
   struct sl_dataset *data = data_of(m);
   struct sl_loader *loader;
   struct sl_trainer *t;
-  struct sl_report report;
-  bool reported;
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH}, &loader));
   OK(sl_trainer_new(m, &momentum, NULL, options, &t));
-  for (int i = 0; i < STEPS; i++) OK(sl_trainer_step(t, loader, &report, &reported));
-  for (reported = true; reported;) OK(sl_trainer_drain(t, &report, &reported));
+  take_steps(t, loader, STEPS, NULL);
   sl_trainer_free(t);
   sl_loader_free(loader);
   sl_dataset_free(data);

@@ -2,7 +2,7 @@
  * the relu in a stage of its own, where both have their tasks. */
 #include "codelets/codelets.h"
 #include "core/runtime/hooks.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 #include <math.h>
 
 enum { SAMPLES = 48, BATCH = 12, STEPS = 6, SIDE = 28 };
@@ -57,16 +57,6 @@ struct trained {
   struct tasks tasks;
 };
 
-static void read_weights(struct sl_model *m, struct trained *to) {
-  struct sl_shape shape;
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    const char *name = sl_model_parameter(m, i, &shape);
-    assert_true(to->size + sl_shape_count(&shape) <= 4096);
-    OK(sl_model_get(m, name, to->weights + to->size));
-    to->size += sl_shape_count(&shape);
-  }
-}
-
 static void train(const struct shape *shape, const char *placement, int microbatches,
                   enum sl_math math, struct trained *to) {
   const struct sl_optimizer sgd = {.lr = 0.1f, .momentum = 0.9f};
@@ -77,9 +67,7 @@ static void train(const struct shape *shape, const char *placement, int microbat
   struct sl_loader *loader;
   struct sl_model *m;
   struct sl_trainer *t;
-  struct sl_report report = {0};
   double accuracy;
-  bool reported;
   memset(to, 0, sizeof *to);
   OK(sl_digits_new(SAMPLES, 3, true, &data));
   OK(sl_model_new(context, &SL_SHAPE(1, SIDE, SIDE), &m));
@@ -88,14 +76,10 @@ static void train(const struct shape *shape, const char *placement, int microbat
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH, .slots = 6}, &loader));
   OK(sl_trainer_new(m, &sgd, NULL, &options, &t));
   OK(sl__submit_hook_add(context, &hook));
-  for (int s = 0; s < STEPS; s++) OK(sl_trainer_step(t, loader, &report, &reported));
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(t, &report, &reported));
-    if (reported) to->loss = report.loss;
-  }
+  to->loss = take_steps(t, loader, STEPS, NULL).loss;
   sl__submit_hook_remove(context, &to->tasks);
   OK(sl_trainer_evaluate(t, loader, &to->evaluated, &accuracy));
-  read_weights(m, to);
+  to->size = read_weights(m, to->weights, 4096);
   sl_trainer_free(t);
   sl_loader_free(loader);
   sl_model_free(m);

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "parallel/step/split.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 static int open_two(void **state) {
   (void)state;
@@ -221,8 +221,6 @@ static void train(struct run *run) {
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported = true;
   struct sl_model *m = small_model();
   OK(sl_digits_new(300, 3, true, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = BATCH, .seed = 5, .shuffle = true},
@@ -232,14 +230,7 @@ static void train(struct run *run) {
       &(struct sl_trainer_options){
           .replicas = run->replicas, .microbatches = run->microbatches, .split = run->split},
       &trainer));
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
+  take_steps(trainer, loader, STEPS, run->loss);
   sl_trainer_free(trainer);
   note_weights(m, run);
   sl_model_free(m);

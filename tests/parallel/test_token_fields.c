@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/random.h"
-#include "tests/common/harness.h"
+#include "tests/common/training.h"
 
 enum {
   COUNT = 20,
@@ -117,7 +117,7 @@ struct run {
   double start[WEIGHTS], end[WEIGHTS], loss[STEPS];
 };
 
-static void read_weights(struct sl_model *m, double *w) {
+static void read_known(struct sl_model *m, double *w) {
   static float table[VOCABULARY * D], rest[WEIGHTS];
   static const char *const names[] = {"he.weight", "he.bias",  "hn.weight",
                                       "hn.bias",   "y.weight", "y.bias"};
@@ -137,23 +137,14 @@ static void train(float momentum, struct sl_trainer_options options, struct run 
   struct sl_model *model = make_model();
   struct sl_loader *loader;
   struct sl_trainer *trainer;
-  struct sl_report report;
-  bool reported;
   options.loss.kind = SL_LOSS_MSE;
   OK(sl_loader_new(set, &(struct sl_loader_options){.batch = BATCH}, &loader));
   OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = (float)rate, .momentum = momentum}, NULL,
                     &options, &trainer));
-  read_weights(model, run->start);
-  for (int s = 0; s < STEPS; s++) {
-    OK(sl_trainer_step(trainer, loader, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
-  for (reported = true; reported;) {
-    OK(sl_trainer_drain(trainer, &report, &reported));
-    if (reported) run->loss[report.step] = report.loss;
-  }
+  read_known(model, run->start);
+  take_steps(trainer, loader, STEPS, run->loss);
   OK(sl_trainer_settle(trainer, NULL));
-  read_weights(model, run->end);
+  read_known(model, run->end);
   sl_trainer_free(trainer);
   sl_model_free(model);
   sl_loader_free(loader);
@@ -210,7 +201,7 @@ static void files_keep_the_tokens(void **state) {
   struct sl_model *m = make_model();
   double w[WEIGHTS];
   OK(sl_model_build(m));
-  read_weights(m, w);
+  read_known(m, w);
   for (int p = 0; p < 2; p++) {
     struct sl_model *other;
     struct sl_predictor *predictor;
