@@ -29,7 +29,7 @@
     }                                                                                              \
   } while (0)
 
-enum { STEPS = 50, BATCH = 24, MOST = 20000 }; /* a batch for 1, 2, 3 and 4 workers */
+enum { STEPS = 20, BATCH = 24, MOST = 20000 }; /* a batch for 1, 2, 3 and 4 workers */
 static const double NEAR = 1e-5;
 
 static int rank, ranks = 1;
