@@ -50,8 +50,9 @@ enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor
  * number of microseconds together, by an estimate. A call that alone reads the output of the call
  * before it, row by row, joins that one in any case; both alternate in slices of some rows. A part
  * of four times that number is one task, and so is a step of eight times, on the same worker in all
- * runs; other workers help with its replicas and its updates. Neither holds with stages or
- * messages. Where each CPU worker has a replica, they share a step of 400 times so
+ * runs; other workers help with its replicas and its updates. Neither holds with stages. Messages
+ * end the joining at what they send, and the steps that they divide have no certain worker and no
+ * helpers. Where each CPU worker has a replica, they share a step of 400 times so
  * (core/graph/graph_cut.c). On one GPU calls of all parts are joined, without a limit, up to one
  * whose results leave it. A time below a microsecond: no calls are joined but such neighbours. The
  * zero value: calls at the same place that follow each other are joined, without a limit. */

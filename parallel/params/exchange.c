@@ -235,7 +235,7 @@ struct sl__tensor *const *sl__exchange_terms(struct sl__exchange *x, int shard, 
   return sl__is_compressed(x) ? &x->total[shard] : x->terms[shard];
 }
 
-/* Drops the received gradients: the tasks that add them up were submitted before. */
+/* Drops the received gradients, which were added up before. A captured step drops them itself. */
 static void drop_terms(struct sl__exchange *x, const struct sl__exchange_message *message) {
   for (int i = 0; i < message->count; i++) {
     int p = message->shards[i];

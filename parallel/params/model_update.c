@@ -226,8 +226,8 @@ static enum sl_status submit_gradient(struct sl__model_shards *kv, struct sl__sh
                     replica_terms(kv, shard));
 }
 
-/* The gradients of message m, and the message. In a captured step a sum that no other message waits
- * for would delay this one. */
+/* The gradients of message m, and the message. All sums first would become one task of a captured
+ * step, and the first message would wait for the last gradient. */
 static enum sl_status submit_push(struct sl__model_shards *kv, int m) {
   enum sl_status status = SL_OK;
   const int *shards;

@@ -88,12 +88,17 @@ out:
   return status;
 }
 
+/* And the parameters, of which passes may read the copies only: where another rank updates them,
+ * they would seem to be written anew in each run. */
 static enum sl_status keep_copies(struct sl__captured_step *c) {
   const struct sl__plan *plan = c->plan;
   enum sl_status status = SL_OK;
-  for (int i = 0; i < plan->model->count; i++)
-    if (sl__grid_is_here(plan->grid, i) && sl__has_bf16_copy(&plan->model->layers[i], SL_MATH_BF16))
-      SL__TRY(sl__graph_keep(c->graph, plan->model->layers[i].params.half));
+  for (int i = 0; i < plan->model->count; i++) {
+    const struct sl__layer *layer = &plan->model->layers[i];
+    if (!sl__grid_is_here(plan->grid, i) || !sl__has_bf16_copy(layer, SL_MATH_BF16)) continue;
+    SL__TRY(sl__graph_keep(c->graph, layer->params.half));
+    SL__TRY(sl__graph_keep(c->graph, layer->params.tensor));
+  }
 out:
   return status;
 }

@@ -136,7 +136,16 @@ static enum sl_status scale_loss(const struct sl_trainer *t, const struct sl_bat
   return status;
 }
 
-/* A rank that is no worker reads no batch, but counts it. */
+/* A rank that is no worker has no loss, but may ask for something. */
+static enum sl_status submit_server_stats(struct sl_trainer *t, struct sl__pending_step *p) {
+  const struct sl__launch anywhere = {0};
+  float asks[SL__ASKS];
+  if (t->is_async) return SL_OK;
+  sl__trainer_asks(t, asks);
+  return sl__step_stats_submit(t->step_stats, &anywhere, 0, NULL, asks, p->stats, p->flags);
+}
+
+/* It reads no batch, but counts it. Its messages have the order of the workers'. */
 static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *loader,
                                     struct sl__pending_step *p, bool training) {
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
@@ -151,22 +160,20 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   p->report.last = t->next_batch.index + 1 == length;
   enum sl_status status = sl__loss_fit(&t->loss, info);
   if (status == SL_OK) status = scale_loss(t, NULL, info, p, scale);
-  float asks[SL__ASKS];
-  sl__trainer_asks(t, asks);
-  if (status == SL_OK && !t->is_async)
-    status = sl__step_stats_submit(t->step_stats, &(struct sl__launch){0}, 0, NULL, asks, p->stats,
-                                   p->flags);
+  if (status == SL_OK && training)
+    status = sl__model_shards_update(t->shards, t->step, (float)p->report.lr);
+  if (status == SL_OK && training) status = submit_squares(t, p);
+  if (status == SL_OK) status = submit_server_stats(t, p);
   if (status != SL_OK || !training) return status;
-  status = sl__model_shards_update(t->shards, t->step++, (float)p->report.lr);
-  if (status == SL_OK) status = submit_squares(t, p);
+  t->step++;
   int64_t batches = t->next_batch.epoch * length + t->next_batch.index + 1;
   t->next_batch = (struct sl__data_position){
       .loader = loader, .epoch = batches / length, .index = batches % length};
   return status;
 }
 
-/* The updates come first: over ranks a sum of gradients that joined the sum of the statistics would
- * wait for other ranks. */
+/* The updates come first: over ranks a sum of gradients would else join the sum of the statistics,
+ * which waits for other ranks. */
 enum sl_status sl__trainer_end_step(struct sl_trainer *t, struct sl__plan *plan,
                                     const struct sl__step *step, struct sl__pending_step *p) {
   enum sl_status status = SL_OK;
@@ -376,7 +383,7 @@ out:
   return status;
 }
 
-/* The last step's updates come after its report, and may fail: then their results must not be
+/* The last step's updates may end after its report, and fail: then their results must not be
  * saved. Without a common step (is_async) tasks of other ranks' updates never end. */
 static enum sl_status end_updates(struct sl_trainer *t) {
   struct sl_context *context = t->model->context;
