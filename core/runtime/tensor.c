@@ -177,6 +177,10 @@ enum sl_status sl__tensor_split(struct sl__tensor *t, int count, const int64_t *
   for (int i = 0; i < count; i++) {
     set_part(t, &views[i], rows[i]);
     views[i].handle = handles[i];
+    /* A chain's link that runs holds the whole tensor so (core/runtime/chain.c). The views would
+     * keep it for good, and StarPU would still copy one to the GPU when the memory behind it is
+     * freed. */
+    starpu_data_set_wt_mask(handles[i], 0);
   }
   t->views = views;
   t->view_count = count;
