@@ -5,6 +5,7 @@
 
 #include "codelets/codelets.h"
 #include "core/graph/graph_state.h"
+#include "core/runtime/wait.h"
 #include "tests/common/check.h"
 #include "tests/common/task_count.h"
 
@@ -221,6 +222,27 @@ static void a_later_view_sees_all_runs(void **state) {
   sl__tensor_free(copy);
 }
 
+/* A link that runs holds its tensors on the GPU. A view that is made meanwhile is not held: StarPU
+ * would copy to the GPU what the CPU writes there, even when the memory is freed. */
+static void new_views_are_not_held(void **state) {
+  struct sl__tensor *sum = filled(0);
+  const struct sl__launch on_cpu = {.name = "cpu", .place = {STARPU_CPU, 0}};
+  const int64_t rows[] = {2000, VALUES - 2000};
+  int is_allocated = 0, is_valid = 0, is_requested = 0;
+  (void)state;
+  if (!on_gpu()) skip();
+  unsigned node = starpu_worker_get_memory_node((unsigned)plain.place.worker - 1);
+  starpu_data_set_wt_mask(sum->handle, 1u << node);
+  OK(sl__tensor_split(sum, 2, rows));
+  starpu_data_set_wt_mask(sum->handle, 0);
+  OK(sl__fill(context, &on_cpu, &sum->views[0], 3));
+  OK(sl__wait_for_all(context));
+  starpu_data_query_status(sum->views[0].handle, (int)node, &is_allocated, &is_valid,
+                           &is_requested);
+  assert_false(is_allocated || is_valid || is_requested);
+  sl__tensor_free(sum);
+}
+
 /* StarPU has one order of a worker's tasks, which two contexts cannot share. */
 static void a_second_context_has_no_chains(void **state) {
   const char *device = getenv("SL_TEST_DEVICE");
@@ -280,6 +302,7 @@ int main(void) {
       cmocka_unit_test(views_are_in_no_chain),
       cmocka_unit_test(rates_are_those_of_the_step),
       cmocka_unit_test(a_later_view_sees_all_runs),
+      cmocka_unit_test(new_views_are_not_held),
       cmocka_unit_test(a_second_context_has_no_chains),
   };
   return cmocka_run_group_tests(tests, open_device, close_context);
