@@ -1,5 +1,5 @@
-/* What a batch normalisation would gain if its sums were taken while each image is in the cache,
- * just after another loop has written it, instead of behind all images: a copy stands for the
+/* The gain of a batch normalisation whose sums are taken while each image is in the cache, just
+ * after another loop has written it, instead of behind all images: a copy stands for the
  * convolution that writes. Values and their squares are added up as codelets/batchnorm.c adds them,
  * in double precision and in lanes, on one core; shapes are ResNet-20's at 64 images. */
 #include <stdint.h>

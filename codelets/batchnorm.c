@@ -11,7 +11,8 @@
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* A plane is added up in this many interleaved parts: one chain of additions would wait for each of
- * them. Planes are added up in lanes: of a small plane, adding up the lanes would take longest. */
+ * them. Planes are added up in lanes, and the lanes at the end: to add them up for each small plane
+ * would take longer than its values. */
 enum { PARTS = 32, LANES = 8 };
 
 struct lanes {

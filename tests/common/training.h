@@ -17,7 +17,7 @@ static inline struct sl_report take_steps(struct sl_trainer *trainer, struct sl_
       OK(sl_trainer_drain(trainer, &report, &reported));
     if (reported) last = report;
     if (reported && loss) loss[report.step] = report.loss;
-    reported |= s < steps; /* steps that are under way are drained */
+    reported |= s < steps; /* pending steps are drained */
   }
   return last;
 }

@@ -77,7 +77,7 @@ static void lenet(struct sl_model *m) {
   TRY(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
 }
 
-/* Its first block is larger than what a captured step keeps in memory between its tasks. */
+/* Its first block has more than 256 KB: a captured step keeps no such tensor's memory. */
 static void perceptron(struct sl_model *m) {
   TRY(sl_dense(m, "fc1",
                &(struct sl_dense_options){.features = 100, .activation = SL_ACTIVATION_RELU}));
