@@ -225,13 +225,14 @@ static void a_later_view_sees_all_runs(void **state) {
 /* A link that runs holds its tensors on the GPU. A view that is made meanwhile is not held: StarPU
  * would copy to the GPU what the CPU writes there, even when the memory is freed. */
 static void new_views_are_not_held(void **state) {
-  struct sl__tensor *sum = filled(0);
+  struct sl__tensor *sum;
   const struct sl__launch on_cpu = {.name = "cpu", .place = {STARPU_CPU, 0}};
   const int64_t rows[] = {2000, VALUES - 2000};
   int is_allocated = 0, is_valid = 0, is_requested = 0;
   (void)state;
   if (!on_gpu()) skip();
   unsigned node = starpu_worker_get_memory_node((unsigned)plain.place.worker - 1);
+  sum = filled(0);
   starpu_data_set_wt_mask(sum->handle, 1u << node);
   OK(sl__tensor_split(sum, 2, rows));
   starpu_data_set_wt_mask(sum->handle, 0);
