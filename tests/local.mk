@@ -21,13 +21,10 @@ AM_TESTS_ENVIRONMENT = \
 	$(SL_SANITIZE_ENVIRONMENT) $(STANDIN_ENVIRONMENT) \
 	SL_SRCDIR=$(abs_top_srcdir); export SL_SRCDIR; \
 	SL_BUILDDIR=$(abs_top_builddir); export SL_BUILDDIR;
-if SL_CUDA_STANDIN
-longest_test = tests/gpu/gpu-check.sh
-endif
 if SL_HAVE_CMOCKA
-TESTS = $(longest_test) $(test_order)
+TESTS = $(test_order)
 else
-TESTS = $(longest_test) $(test_scripts)
+TESTS = $(test_scripts)
 endif
 TEST_EXTENSIONS = .sh
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh

@@ -6,6 +6,7 @@
 #   GPU_CHECK_DEVICE  another device than cuda:0, for a test of this script (cpu:0 must pass, too)
 #   GPU_CHECK_STEPS   of each training run (default 20; with a stand-in 6)
 #   GPU_CHECK_SEED    of gpu_ops (default: the time, printed)
+#   GPU_CHECK_PART    "operations" or "trainers" (default: both)
 set -u
 trainers=${1:-$SL_BUILDDIR/examples} tests=${2:-$SL_BUILDDIR/tests}
 device=${GPU_CHECK_DEVICE:-cuda:0} steps=${GPU_CHECK_STEPS:-20}
@@ -49,58 +50,60 @@ if [ $status -eq 127 ]; then not_ok "gpu_ops starts"; echo "1..1"; exit 1; fi
 sed -n 's/^# \(StarPU.*\); seed.*/# \1/p' "$work/log"
 
 # ---- operations ----------------------------------------------------------------------------------
-# Their lines are passed on; the digests of two processes must agree. (In the second process a
-# stand-in's threads run in reverse order.)
-quietly "$tests/gpu/gpu_ops" --device "$device" --seed "$seed" $small
-cp "$work/log" "$work/first"
-grep '^#' "$work/first"
-while read -r line; do
-  : >"$work/log"
-  case $line in ok*) ok "${line#ok * - }" ;; *) not_ok "${line#not ok * - }" ;; esac
-done < <(grep -E '^(not )?ok ' "$work/first")
-digest=$(grep '^# digest' "$work/first")
-if [ -z "$digest" ]; then
-  cp "$work/first" "$work/log"
-  not_ok "gpu_ops ends with a digest"
-fi
-SL_STANDIN_ORDER=reverse quietly "$tests/gpu/gpu_ops" --device "$device" --seed "$seed" $small
-# two processes that were ended before their digests have not found the same
-[ -n "$digest" ] && [ "$digest" = "$(grep '^# digest' "$work/log")" ]
-verdict $? "gpu_ops in another process: the same bits"
+check_operations() {
+  # Their lines are passed on; the digests of two processes must agree. (In the second process a
+  # stand-in's threads run in reverse order.)
+  quietly "$tests/gpu/gpu_ops" --device "$device" --seed "$seed" $small
+  cp "$work/log" "$work/first"
+  grep '^#' "$work/first"
+  while read -r line; do
+    : >"$work/log"
+    case $line in ok*) ok "${line#ok * - }" ;; *) not_ok "${line#not ok * - }" ;; esac
+  done < <(grep -E '^(not )?ok ' "$work/first")
+  digest=$(grep '^# digest' "$work/first")
+  if [ -z "$digest" ]; then
+    cp "$work/first" "$work/log"
+    not_ok "gpu_ops ends with a digest"
+  fi
+  SL_STANDIN_ORDER=reverse quietly "$tests/gpu/gpu_ops" --device "$device" --seed "$seed" $small
+  # two processes that were ended before their digests have not found the same
+  [ -n "$digest" ] && [ "$digest" = "$(grep '^# digest' "$work/log")" ]
+  verdict $? "gpu_ops in another process: the same bits"
 
-# The operations' own tests: naive sums in double precision, finite differences.
-operations=(activation attention batchnorm compress conv2d dense dropout embedding gru loss lstm
-  optimizer_ops pool2d reduce)
-for test in "${operations[@]/#/codelets/test_}" \
-  nn/test_custom parallel/test_predictor parallel/test_fields parallel/test_captured_step \
-  core/test_chain core/test_graph core/test_graph_horizontal; do
-  [ -x "$tests/$test" ] || { skip "$test on $device" "it is not built"; continue; }
-  SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
-  status=$?
-  grep '^not ok' "$work/log" | grep -v '# SKIP' | sed 's/^/# /'
-  verdict $status "$test on $device"
-done
+  # The operations' own tests: naive sums in double precision, finite differences.
+  operations=(activation attention batchnorm compress conv2d dense dropout embedding gru loss lstm
+    optimizer_ops pool2d reduce)
+  for test in "${operations[@]/#/codelets/test_}" \
+    nn/test_custom parallel/test_predictor parallel/test_fields parallel/test_captured_step \
+    core/test_chain core/test_graph core/test_graph_horizontal; do
+    [ -x "$tests/$test" ] || { skip "$test on $device" "it is not built"; continue; }
+    SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
+    status=$?
+    grep '^not ok' "$work/log" | grep -v '# SKIP' | sed 's/^/# /'
+    verdict $status "$test on $device"
+  done
 
-# Operations that use tensor cores without them, as on GPUs before architecture 8.0.
-for test in test_attention test_gru test_lstm; do
-  [ -n "${SL_STANDIN:-}" ] && [ -x "$tests/codelets/$test" ] || continue
-  SL_STANDIN_ARCHITECTURE=750 SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP \
-    quietly "$tests/codelets/$test"
-  verdict $? "$test on $device of architecture 7.5"
-done
+  # Operations that use tensor cores without them, as on GPUs before architecture 8.0.
+  for test in test_attention test_gru test_lstm; do
+    [ -n "${SL_STANDIN:-}" ] && [ -x "$tests/codelets/$test" ] || continue
+    SL_STANDIN_ARCHITECTURE=750 SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP \
+      quietly "$tests/codelets/$test"
+    verdict $? "$test on $device of architecture 7.5"
+  done
 
-# Steps and their copies on a GPU that is slower than the host.
-for test in core/test_chain parallel/test_captured_step; do
-  [ -n "${SL_STANDIN:-}" ] && [ -x "$tests/$test" ] || continue
-  SL_STANDIN_LAZY=1 SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
-  verdict $? "$test on $device, whose work takes a while"
-done
+  # Steps and their copies on a GPU that is slower than the host.
+  for test in core/test_chain parallel/test_captured_step; do
+    [ -n "${SL_STANDIN:-}" ] && [ -x "$tests/$test" ] || continue
+    SL_STANDIN_LAZY=1 SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
+    verdict $? "$test on $device, whose work takes a while"
+  done
 
-# With all devices, as a program opens them: batches go where StarPU sends them.
-if [ -x "$tests/parallel/test_predictor" ]; then
-  CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/parallel/test_predictor"
-  verdict $? "test_predictor on all devices at once"
-fi
+  # With all devices, as a program opens them: batches go where StarPU sends them.
+  if [ -x "$tests/parallel/test_predictor" ]; then
+    CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/parallel/test_predictor"
+    verdict $? "test_predictor on all devices at once"
+  fi
+}
 
 # ---- trainers ------------------------------------------------------------------------------------
 # noise COUNT MOST: bytes below MOST, always the same
@@ -127,7 +130,7 @@ fi
 # options TRAINER: such that a CPU takes some seconds
 options() {
   case $1 in
-    lenet) echo "--data $images --batch 32 --momentum 0.9 --lr 0.02" ;;
+    lenet) echo "--data $images --batch $pictures_a_step --momentum 0.9 --lr 0.02" ;;
     mlp) echo "--data $images --batch 64 --optimizer adam --lr 0.001" ;;
     lstm_lm)
       echo "--data $corpus --batch 4 --hidden 40 --embed 40 --bptt 12 --lr 1 --dropout 0.2" ;;
@@ -192,21 +195,23 @@ follows() {
   verdict $status "$text: losses $said"
 }
 
-for trainer in lenet mlp lstm_lm gru gpt llama resnet; do
-  for math in f32 tf32 bf16; do
-    if [ $math = tf32 ]; then # a CPU computes it as f32
-      cp "$work/$trainer-cpu-f32.jsonl" "$work/$trainer-cpu-tf32.jsonl" 2>/dev/null || continue
-    elif ! train "$trainer-cpu-$math" "$trainer" --math $math --devices cpu:0 --replicas 1; then
-      not_ok "$trainer --math $math on a CPU"; continue
-    fi
-    follows "$trainer-$math" "$trainer" $math "$trainer --math $math on $device beside the CPU" \
-      --devices "$device" --replicas 1
+check_trainers() {
+  for trainer in lenet mlp lstm_lm gru gpt llama resnet; do
+    for math in f32 tf32 bf16; do
+      if [ $math = tf32 ]; then # a CPU computes it as f32
+        cp "$work/$trainer-cpu-f32.jsonl" "$work/$trainer-cpu-tf32.jsonl" 2>/dev/null || continue
+      elif ! train "$trainer-cpu-$math" "$trainer" --math $math --devices cpu:0 --replicas 1; then
+        not_ok "$trainer --math $math on a CPU"; continue
+      fi
+      follows "$trainer-$math" "$trainer" $math "$trainer --math $math on $device beside the CPU" \
+        --devices "$device" --replicas 1
+    done
   done
-done
 
-train again lenet --devices "$device" --replicas 1 &&
-  cmp -s "$work/again.safetensors" "$work/lenet-f32.safetensors"
-verdict $? "lenet on $device, once more: the same weights to the bit"
+  train again lenet --devices "$device" --replicas 1 &&
+    cmp -s "$work/again.safetensors" "$work/lenet-f32.safetensors"
+  verdict $? "lenet on $device, once more: the same weights to the bit"
+}
 
 # ---- steps of a task for each call ---------------------------------------------------------------
 # eager NAME TRAINER OPTIONS...: with --eager, without CUDA graphs: the weights of the run NAME
@@ -216,50 +221,69 @@ eager() {
     cmp -s "$work/eager-$name.safetensors" "$work/$name.safetensors"
   verdict $? "$name: the same weights to the bit if each call is a task"
 }
-for trainer in lenet mlp lstm_lm gru gpt llama resnet; do
-  eager "$trainer-f32" "$trainer" --devices "$device" --replicas 1
-done
-train again gpt --devices "$device" --replicas 1 --recompute 'h*' &&
-  cmp -s "$work/again.safetensors" "$work/gpt-f32.safetensors"
-verdict $? "gpt on $device, its blocks computed again: the same weights to the bit"
-eager lstm_lm-bf16 lstm_lm --devices "$device" --replicas 1 --math bf16
+check_eager() {
+  for trainer in lenet mlp lstm_lm gru gpt llama resnet; do
+    eager "$trainer-f32" "$trainer" --devices "$device" --replicas 1
+  done
+  train again gpt --devices "$device" --replicas 1 --recompute 'h*' &&
+    cmp -s "$work/again.safetensors" "$work/gpt-f32.safetensors"
+  verdict $? "gpt on $device, its blocks computed again: the same weights to the bit"
+  eager lstm_lm-bf16 lstm_lm --devices "$device" --replicas 1 --math bf16
+}
 
 # ---- GPU and CPU together ------------------------------------------------------------------------
-for math in f32 bf16; do
-  follows mixed-$math lenet $math "lenet --math $math, a replica on $device, one on a CPU" \
-    --devices "$device,cpu:0" --replicas 2
-  follows placed-$math lenet $math \
-    "lenet --math $math, conv1 and pool1 on $device, the rest on a CPU" \
-    --replicas 1 --placement "conv1,pool1=$device;conv2,pool2,fc1,fc2=cpu:0"
-  follows placed-lm-$math lstm_lm $math \
-    "lstm_lm --math $math, layers by turns on $device and a CPU" \
-    --replicas 1 --placement "embed,drop0,drop1,lstm1=cpu:0;lstm0,drop2,decoder=$device"
-done
-eager mixed-f32 lenet --devices "$device,cpu:0" --replicas 2
-eager placed-lm-f32 lstm_lm --replicas 1 \
-  --placement "embed,drop0,drop1,lstm1=cpu:0;lstm0,drop2,decoder=$device"
+check_mixed() {
+  for math in f32 bf16; do
+    follows mixed-$math lenet $math "lenet --math $math, a replica on $device, one on a CPU" \
+      --devices "$device,cpu:0" --replicas 2
+    follows placed-$math lenet $math \
+      "lenet --math $math, conv1 and pool1 on $device, the rest on a CPU" \
+      --replicas 1 --placement "conv1,pool1=$device;conv2,pool2,fc1,fc2=cpu:0"
+    follows placed-lm-$math lstm_lm $math \
+      "lstm_lm --math $math, layers by turns on $device and a CPU" \
+      --replicas 1 --placement "embed,drop0,drop1,lstm1=cpu:0;lstm0,drop2,decoder=$device"
+  done
+  eager mixed-f32 lenet --devices "$device,cpu:0" --replicas 2
+  eager placed-lm-f32 lstm_lm --replicas 1 \
+    --placement "embed,drop0,drop1,lstm1=cpu:0;lstm0,drop2,decoder=$device"
+}
 
 # ---- little memory -------------------------------------------------------------------------------
-# Less than the run takes: StarPU evicts tensors that no running task needs. In MiB; more than one
-# task needs. StarPU's own allocator would take 32 MiB at a time.
-for limit in 24 12; do
-  STARPU_LIMIT_CUDA_MEM=$limit STARPU_SUBALLOCATOR=0 STARPU_PREFETCH=0 train little lenet \
-    --devices "$device" --replicas 1 &&
-    cmp -s "$work/little.safetensors" "$work/lenet-f32.safetensors"
-  verdict $? "lenet in $limit MiB of GPU memory: the same weights to the bit"
-done
+check_little_memory() {
+  # Less than the run takes: StarPU evicts tensors that no running task needs. In MiB; more than one
+  # task needs. StarPU's own allocator would take 32 MiB at a time.
+  train whole lenet --devices "$device" --replicas 1 --batch 32
+  for limit in 24 12; do
+    STARPU_LIMIT_CUDA_MEM=$limit STARPU_SUBALLOCATOR=0 STARPU_PREFETCH=0 train little lenet \
+      --devices "$device" --replicas 1 --batch 32 &&
+      cmp -s "$work/little.safetensors" "$work/whole.safetensors"
+    verdict $? "lenet in $limit MiB of GPU memory: the same weights to the bit"
+  done
+}
 
 # ---- two at once ---------------------------------------------------------------------------------
-train one lenet --devices "$device" --replicas 1 &
-first=$!
-train two mlp --devices "$device" --replicas 1
-second=$?
-wait $first && [ $second -eq 0 ] && cmp -s "$work/one.safetensors" "$work/lenet-f32.safetensors" &&
-  cmp -s "$work/two.safetensors" "$work/mlp-f32.safetensors"
-verdict $? "lenet and mlp at once on $device: the same weights as alone"
-if [ -x "$tests/gpu/gpu_two" ]; then
-  quietly "$tests/gpu/gpu_two" "$device"
-  verdict $? "two trainers of one program at once on $device: the same weights as alone"
+check_two_at_once() {
+  train one lenet --devices "$device" --replicas 1 &
+  first=$!
+  train two mlp --devices "$device" --replicas 1
+  second=$?
+  wait $first && [ $second -eq 0 ] &&
+    cmp -s "$work/one.safetensors" "$work/lenet-f32.safetensors" &&
+    cmp -s "$work/two.safetensors" "$work/mlp-f32.safetensors"
+  verdict $? "lenet and mlp at once on $device: the same weights as alone"
+  if [ -x "$tests/gpu/gpu_two" ]; then
+    quietly "$tests/gpu/gpu_two" "$device"
+    verdict $? "two trainers of one program at once on $device: the same weights as alone"
+  fi
+}
+
+[ "${GPU_CHECK_PART:-operations}" != operations ] || check_operations
+if [ "${GPU_CHECK_PART:-trainers}" = trainers ]; then
+  check_trainers
+  check_eager
+  check_mixed
+  check_little_memory
+  check_two_at_once
 fi
 
 # ---- what the libraries were asked for -----------------------------------------------------------
@@ -276,25 +300,28 @@ else
 fi
 
 # ---- compute-sanitizer ---------------------------------------------------------------------------
-# racecheck reports races in cuDNN's own kernels, and on an H200 the sanitizer itself fails in one if
-# only Starling's are checked; initcheck reports the padding that libraries read. So these two look
-# at Starling's kernels, and not at those of convolutions.
-own=(--kernel-name kns=_cuda_cu_ --kernel-name kns=_ZN2sl)
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-for tool in memcheck racecheck initcheck; do
-  text="compute-sanitizer --tool $tool, small shapes"
-  kernels=("${own[@]}") cases=(--without conv2d)
-  [ $tool != memcheck ] || kernels=() cases=()
-  if [ -n "${SL_STANDIN:-}" ]; then
-    skip "$text" "this GPU is a stand-in"
-  elif [ -z "$sanitizer" ]; then
-    skip "$text" "compute-sanitizer is not here (it comes with the CUDA toolkit)"
-  else
-    GPU_CHECK_TIMEOUT=1800 quietly "$sanitizer" --tool $tool --error-exitcode 9 "${kernels[@]}" \
-      "$tests/gpu/gpu_ops" --device "$device" --small --seed "$seed" "${cases[@]}"
-    verdict $? "$text"
-  fi
-done
+# racecheck reports races in cuDNN's own kernels, and on an H200 the sanitizer itself fails in one
+# if only Starling's are checked; initcheck reports the padding that libraries read. So these two
+# look at Starling's kernels, and not at those of convolutions.
+check_with_sanitizer() {
+  own=(--kernel-name kns=_cuda_cu_ --kernel-name kns=_ZN2sl)
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+  for tool in memcheck racecheck initcheck; do
+    text="compute-sanitizer --tool $tool, small shapes"
+    kernels=("${own[@]}") cases=(--without conv2d)
+    [ $tool != memcheck ] || kernels=() cases=()
+    if [ -n "${SL_STANDIN:-}" ]; then
+      skip "$text" "this GPU is a stand-in"
+    elif [ -z "$sanitizer" ]; then
+      skip "$text" "compute-sanitizer is not here (it comes with the CUDA toolkit)"
+    else
+      GPU_CHECK_TIMEOUT=1800 quietly "$sanitizer" --tool $tool --error-exitcode 9 "${kernels[@]}" \
+        "$tests/gpu/gpu_ops" --device "$device" --small --seed "$seed" "${cases[@]}"
+      verdict $? "$text"
+    fi
+  done
+}
+[ "${GPU_CHECK_PART:-operations}" != operations ] || check_with_sanitizer
 
 echo "1..$((passed + failed + skipped))"
 echo "# gpu-check: $passed passed, $failed failed, $skipped skipped"
