@@ -9,7 +9,7 @@ train=${DIST_TRAIN:-tests/parallel/dist_train}
 if [ -x "$train" ] && timeout 60 "$train" reference "$work/reference" 2>"$work/log"; then
   for count in 1 2 3 4; do
     every=$((count < 4 ? 1 : 3)) # four ranks are slow on two cores
-    mpirun_for 100 -np $count "$train" compare "$work/reference" "$work/hashes-$count" $every \
+    mpirun_for 200 -np $count "$train" compare "$work/reference" "$work/hashes-$count" $every \
       >"$work/out" 2>"$work/log"
     code=$?
     while read -r line; do
@@ -27,7 +27,7 @@ if [ -x "$train" ] && timeout 60 "$train" reference "$work/reference" 2>"$work/l
     fi
   done
   # again, every third case: 3 has no factor in common with the eight ways to cut a batch
-  mpirun_for 100 -np 3 "$train" compare "$work/reference" "$work/again" 3 \
+  mpirun_for 200 -np 3 "$train" compare "$work/reference" "$work/again" 3 \
     >"$work/out" 2>"$work/log"
   if [ "$(wc -l <"$work/again")" = 24 ] &&
     ! grep -q -v -x -F -f "$work/hashes-3" "$work/again"; then
@@ -153,7 +153,7 @@ refused 2 "rank 2: split auto: 'any' is no device" 1 "" "--split auto"
 learns() {
   ranks=$1; shift
   rm -f "$work/async.jsonl"
-  mpirun_for 100 -np "$ranks" "$lenet" --kvstore dist_async --epochs 2 --seed 1 --quiet \
+  mpirun_for 200 -np "$ranks" "$lenet" --kvstore dist_async --epochs 2 --seed 1 --quiet \
     --log "$work/async.jsonl" "$@" >"$work/out" 2>"$work/log"
   got=$?
   accuracy=$(sed -n 's/.*"test_accuracy": *\([0-9.e-]*\).*/\1/p' "$work/async.jsonl" | tail -n 1)

@@ -8,7 +8,7 @@ train="$mlp $images --hidden 32 --batch 32 --steps 40 --momentum 0.9 --kvstore d
 steps() { (cd "$1" && ls) | sed -n 's/^checkpoint-0*\([0-9]*\)\.safetensors$/\1/p' | tr '\n' ' '; }
 code_is() { [ "$(code_of 0)" = "$1" ] && [ "$(code_of 1)" = "$1" ]; }
 
-mpirun_for 100 -np 2 $train --quiet --save "$work/whole" >"$work/log" 2>&1
+mpirun_for 200 -np 2 $train --quiet --save "$work/whole" >"$work/log" 2>&1
 start 2 $train --quiet --checkpoint "$work/clock" --checkpoint-every 0.0001min --keep 99 \
   --save "$work/saved" --log "$work/run.jsonl"
 until_true 100 have_ended 0 1

@@ -11,7 +11,7 @@ shown="err run/err.* run/mpirun"
 # over RANKS CASES ARGUMENTS...: the program prints so many cases
 over() {
   count=$1 cases=$2; shift 2
-  mpirun_for 100 -np "$count" "$program" "$@" >"$work/out" 2>"$work/err"
+  mpirun_for 200 -np "$count" "$program" "$@" >"$work/out" 2>"$work/err"
   code=$?
   while read -r line; do
     case $line in

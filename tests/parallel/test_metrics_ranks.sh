@@ -9,7 +9,7 @@ shown="err run/err.* run/mpirun"
 
 # over RANKS CASES: the program prints so many cases
 over() {
-  mpirun_for 100 -np "$1" "$program" >"$work/out" 2>"$work/err"
+  mpirun_for 200 -np "$1" "$program" >"$work/out" 2>"$work/err"
   code=$?
   while read -r line; do
     case $line in

@@ -19,7 +19,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 mpi="--oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
 mpi="$mpi --mca btl_base_warn_component_unused 0"
 [ "$(id -u)" = 0 ] && mpi="--allow-run-as-root $mpi"
-over() { timeout -k 10 100 mpirun $mpi -np "$@" >"$work/out" 2>"$work/err"; }
+over() { timeout -k 10 250 mpirun $mpi -np "$@" >"$work/out" 2>"$work/err"; }
 over 2 true || skip_all "mpirun starts nothing here: $(grep -v '^[- ]*$' "$work/err" | head -n 1)"
 
 for ranks in 2 3 4; do
