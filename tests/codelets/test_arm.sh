@@ -19,7 +19,7 @@ PKG_CONFIG_PATH=${STARPU_PREFIX:+$STARPU_PREFIX/lib/pkgconfig:}${PKG_CONFIG_PATH
 export PKG_CONFIG_PATH
 host=$(${CC:-cc} -print-multiarch 2>/dev/null)
 flags="-std=gnu11 -O2 -Wall -Wextra -Wno-missing-field-initializers -Werror"
-flags="$flags -ffunction-sections -fdata-sections"
+flags="$flags -ffunction-sections -fdata-sections -DSL__EMULATED"
 flags="$flags -I$top -I$top/include $(pkg-config --cflags starpu-1.4 | sed 's/-I/-isystem /g')"
 flags="$flags -idirafter /usr/include ${host:+-idirafter /usr/include/$host}"
 kernels="direct_conv conv_scatter conv_backward_data conv_backward_weight conv_frame conv_epilogue

@@ -78,7 +78,7 @@ static void check_formed(struct sl__conv_args a, int most_lanes) {
 static void random_shapes(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++)
-    for (int i = 0; i < 200 && has_width(widths[w]); i++) {
+    for (int i = 0; i < 200 && has_width(widths[w]); i += EVERY) {
       check(i % 2 ? &winograd : &displaced, random_image(i), widths[w]);
       check_formed(random_image(i), widths[w]);
     }
@@ -89,7 +89,7 @@ static void every_small_image(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++)
     for (int height = 1; height <= 21 && has_width(widths[w]); height++)
-      for (int width = 1; width <= 21; width++) {
+      for (int width = 1 + height % EVERY; width <= 21; width += EVERY) {
         struct sl__conv_args a = shape(1, 2, height, width, 1);
         a.has_bias = width % 2;
         check(&winograd, a, widths[w]);
@@ -126,7 +126,7 @@ static struct sl__conv_args network(size_t i) {
 
 static void networks_in_parts(void **state) {
   (void)state;
-  for (size_t i = 0; i < NETWORKS; i++)
+  for (size_t i = 0; i < NETWORKS; i += EVERY)
     for (int w = 0; w < 3; w++) {
       if (!has_width(widths[w])) continue;
       check(&displaced, network(i), widths[w]);
@@ -139,7 +139,7 @@ static void the_batch_changes_nothing(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++) {
     if (!has_width(widths[w])) continue;
-    for (size_t i = 0; i < NETWORKS; i++) check_batch(&winograd, network(i), widths[w]);
+    for (size_t i = 0; i < NETWORKS; i += EVERY) check_batch(&winograd, network(i), widths[w]);
     for (int images = 2; images <= 9; images++)
       check_batch(&winograd, shape(images, 3, images, 5, 7), widths[w]);
   }
@@ -152,7 +152,7 @@ static void parts_give_the_bits_of_the_whole(void **state) {
   for (int w = 0; w < 3; w++) {
     int by_planes = 0, by_rows = 0;
     if (!has_width(widths[w])) continue;
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 200; i += EVERY) {
       struct sl__conv_args a = random_image(i);
       bool planes;
       sl__winograd_units(&a, &planes, widths[w]);
@@ -160,7 +160,8 @@ static void parts_give_the_bits_of_the_whole(void **state) {
       by_rows += !planes;
       check_cuts(i % 7 ? &winograd : &formed, a, i, parts[i % 4], widths[w]);
     }
-    if (by_planes < 20 || by_rows < 20) fail_msg("%d by planes, %d by rows", by_planes, by_rows);
+    if (by_planes < 20 / EVERY || by_rows < 20 / EVERY)
+      fail_msg("%d by planes, %d by rows", by_planes, by_rows);
   }
 }
 
@@ -182,7 +183,7 @@ static void call_formed_kernel(const struct way *way, struct task *task, const s
 static void the_kernel_is_cut_alike(void **state) {
   static const int parts[] = {2, 3, 5};
   (void)state;
-  for (int i = 0; i < 100; i++) {
+  for (int i = 0; i < 100; i += EVERY) {
     struct sl__conv_args a = random_image(i);
     if (i % 4 == 1) a.out_channels = a.out_channels % 3 * 8 + 8;
     a.activation = from(SL_ACTIVATION_NONE, SL_ACTIVATION_SILU, 11, i);

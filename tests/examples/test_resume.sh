@@ -52,7 +52,7 @@ goes_on() {
   check "$name: the same log" same_losses "$work/$name.whole.jsonl" "$work/$name.jsonl"
 }
 
-common="--batch 500 --steps 20 --seed 3 --replicas 3"
+common="--batch 200 --steps 20 --seed 3 --replicas 3"
 goes_on lenet "$lenet" $common --momentum 0.9 --augment --lr-schedule cosine
 goes_on mlp "$mlp" $common --batch 700 --optimizer adam --hidden 512,256
 # one rank: its updates come in one order

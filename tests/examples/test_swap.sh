@@ -26,7 +26,7 @@ train() {
 }
 same() { cmp -s "$work/$1" "$work/$2"; }
 
-# in_less NAME COMMAND...: without a limit, then with a half, a quarter and an eighth of that memory
+# in_less NAME COMMAND...: without a limit, then with a half and an eighth of that memory
 in_less() {
   what=$1; shift
   if ! train whole "$@" || ! train most "$@" --memory-limit cpu=4G || ! same whole most ||
@@ -35,7 +35,7 @@ in_less() {
   fi
   needs=$peak
   ok "$what takes $needs MB"
-  for part in 2 4 8; do
+  for part in 2 8; do
     mb=$((needs / part))
     train part "$@" --memory-limit "cpu=$((mb * 1000000))" --swap "$work/swap" \
       --stall-timeout 120 &&
