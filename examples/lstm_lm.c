@@ -167,7 +167,7 @@ static const struct option_row rows[] = {
     {"long", "NAME", "Lines longer than the last bucket: split, drop", FIELD(buckets.longer),
      .names = longs},
     {"chunk", "N", "Time steps a task, so that layers overlap", FIELD(chunk),
-     .unset = "all of --bptt", SIZE},
+     .unset = "all of --bptt; half of it for one slice on CPUs", SIZE},
     {"half-life", "N", "Halve the learning rate every N epochs", FIELD(half_life), .unset = "never",
      SIZE},
     {"tied", NULL, "The decoder takes the embedding's weight (--embed = --hidden)", FIELD(tied)},

@@ -72,11 +72,19 @@ static enum sl_status free_choice(struct automatic *a) {
   return status;
 }
 
+static bool are_cpus(const struct sl__device_classes *classes) {
+  for (int k = 0; k < classes->count; k++)
+    if (!sl__is_on_cpus(&classes->of[k].devices[0])) return false;
+  return true;
+}
+
 static enum sl_status add_plan(struct automatic *a, int replicas) {
   struct candidate *k = &a->candidate[a->count];
   const struct sl_trainer_options *o = a->options;
   struct sl__cost_case c = a->c;
   c.replicas = k->replicas = replicas;
+  if (!c.chunk && are_cpus(&a->classes))
+    c.chunk = sl__chunk_by_default(c.model, o, (int64_t)replicas * c.microbatches);
   enum sl_status status = sl__stage_plan_new(&c, a->batch, o->in_flight ? o->in_flight : 2,
                                              o->stages, &a->classes, &k->plan);
   if (status != SL_OK) return status;

@@ -148,6 +148,33 @@ static enum sl_status check_chunks(const struct sl_model *model, int64_t chunk) 
       (long long)chunk, (long long)steps, SL__MOST_INPUTS, (long long)least);
 }
 
+/* From so many time steps on a sequence is halved without being asked for. */
+enum { LEAST_HALVED = 16 };
+
+bool sl__is_on_cpus(const struct sl__device *device) {
+  for (int w = 0; w < (int)starpu_worker_get_count(); w++)
+    if (sl__place_has(&device->place, w) && starpu_worker_get_type(w) != STARPU_CPU_WORKER)
+      return false;
+  return true;
+}
+
+int64_t sl__chunk_by_default(const struct sl_model *model, const struct sl_trainer_options *o,
+                             int64_t slices) {
+  int64_t steps = model->sample.dim[0];
+  bool halves = slices == 1 && steps >= LEAST_HALVED && sl__is_recurrent(model) &&
+                !sl__model_whole_layer(model) && !sl__kvstore_is_distributed(o->kvstore);
+  return halves ? (steps + 1) / 2 : 0;
+}
+
+/* On GPUs halves were not measured. */
+static void choose_chunk(const struct sl_model *model, const struct sl_trainer_options *o,
+                         struct sl__grid *g) {
+  bool on_cpus = true;
+  for (int i = 0; i < g->stages * g->replicas; i++) on_cpus &= sl__is_on_cpus(&g->devices[i]);
+  if (!o->chunk && on_cpus)
+    g->chunk = sl__chunk_by_default(model, o, (int64_t)g->replicas * g->microbatches);
+}
+
 enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_trainer_options *o,
                             struct sl__grid *g) {
   *g = (struct sl__grid){.members = 1,
@@ -186,6 +213,7 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
   status = model->placement ? placed(model, g)
            : o->stages      ? balanced(model, o->stages, g)
                             : one_stage(model, g);
+  if (status == SL_OK) choose_chunk(model, o, g);
   if (status == SL_OK) status = sl__recompute_find(model, o->recompute, g);
   return status == SL_OK ? sl__split_parse(o->split, g->replicas, &g->proportion) : status;
 }

@@ -48,6 +48,16 @@ static inline bool sl__grid_is_here(const struct sl__grid *grid, int layer) {
  * depend on where chunks end. */
 bool sl__is_recurrent(const struct sl_model *model);
 
+/* Time steps of a task where the options have no number: half a sequence for a batch of one slice,
+ * whose recurrent layers would else wait for each other, if all its devices are CPUs; 0: all. The
+ * workers do not count, so that bits do not depend on them. Ranks may have devices of other kinds,
+ * but one number: all. */
+int64_t sl__chunk_by_default(const struct sl_model *model, const struct sl_trainer_options *options,
+                             int64_t slices);
+
+/* Has the device CPU workers only? */
+bool sl__is_on_cpus(const struct sl__device *device);
+
 /* SL_BAD_ARGUMENT where a batch has fewer rows than it is to have slices. */
 enum sl_status sl__grid_check_batch(const struct sl__grid *grid, int64_t batch);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "core/base/random.h"
+#include "parallel/step/grid.h"
 #include "tests/common/harness.h"
 
 #define WORDS 11
@@ -177,6 +178,47 @@ static void any_chunk_gives_the_serial_curve(void **state) {
       if (chunks[i] >= 7 && replicas == 1 && run.options.microbatches == 1)
         assert_memory_equal(run.weights, serial.weights, (size_t)run.count * sizeof(float));
     }
+}
+
+static bool same_weights(const struct run *a, const struct run *b) {
+  return a->count == b->count &&
+         !memcmp(a->weights, b->weights, (size_t)a->count * sizeof *a->weights);
+}
+
+/* Where no chunk is asked for, a batch of one slice is cut into two halves of its time steps, so
+ * that layers overlap; short sequences, other numbers of slices and dist_* are not. */
+static void one_slice_is_halved(void **state) {
+  (void)state;
+  static const struct {
+    int64_t window, want;
+    struct sl_trainer_options options;
+  } cases[] = {{20, 10, {.replicas = 1, .carry_state = true}},
+               {17, 9, {.replicas = 1, .stages = 2, .eager = true}},
+               {15, 15, {.replicas = 1}},
+               {20, 20, {.replicas = 2}},
+               {20, 20, {.replicas = 1, .microbatches = 2}}};
+  static struct run chosen, given, other;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t window = cases[i].window, want = cases[i].want, half = (window + 1) / 2;
+    chosen =
+        (struct run){.window = window, .batch = 6, .dropout = 0.3f, .options = cases[i].options};
+    given = other = chosen;
+    given.options.chunk = want;
+    other.options.chunk = want == half ? window : half;
+    train(&chosen);
+    train(&given);
+    train(&other);
+    assert_true(same_weights(&chosen, &given));
+    assert_false(same_weights(&chosen, &other)); /* else the comparison would prove nothing */
+    assert_same_curve(&chosen, &other, "halves");
+  }
+  struct sl_trainer_options ranks = {.replicas = 1, .kvstore = SL_KVSTORE_DIST_SYNC};
+  struct sl_model *m = language_model(20, 0);
+  struct sl__grid grid;
+  OK(sl__grid_new(m, &ranks, &grid));
+  assert_int_equal(grid.chunk, 0);
+  sl__grid_clear(&grid);
+  sl_model_free(m);
 }
 
 /* Layers on devices of their own: the same bits. */
@@ -532,6 +574,7 @@ int main(void) {
                                      cmocka_unit_test(touched_rows_are_enough),
                                      cmocka_unit_test(weight_decay_reaches_all_rows),
                                      cmocka_unit_test(any_chunk_gives_the_serial_curve),
+                                     cmocka_unit_test(one_slice_is_halved),
                                      cmocka_unit_test(any_placement_gives_the_same_bits),
                                      cmocka_unit_test(a_carried_state_is_one_long_window),
                                      cmocka_unit_test(a_late_start_begins_with_zeros),
