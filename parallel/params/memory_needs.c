@@ -35,7 +35,6 @@ static int64_t head_rows(const struct sl__memory_case *c, int i) {
   struct sl_shape out = c->model->layers[i].out;
   int64_t classes = out.dim[out.ndim - 1];
   if (i != c->model->count - 1) return 0;
-  if (c->chunk && c->chunk < out.dim[0] && sl__is_recurrent(c->model)) out.dim[0] = c->chunk;
   int64_t logits = c->rows * sl_shape_count(&out);
   return sl__head_takes_loss(c->model, c->loss, true, logits) ? logits / classes : 0;
 }
@@ -145,7 +144,7 @@ enum sl_status sl__placement_check_memory(const struct sl_model *model,
                               .model = model,
                               .optimizer = optimizer,
                               .loss = loss,
-                              .chunk = grid->chunk,
+                              .chunk = grid->training_chunk,
                               .microbatches = grid->microbatches,
                               .math = grid->math};
   enum sl_status status = SL_OK;

@@ -64,8 +64,10 @@ static enum sl_status free_choice(struct automatic *a) {
   bool possible = status == SL_OK && sl__grid_check_batch(&grid, a->batch) == SL_OK;
   int64_t slices = (int64_t)grid.replicas * a->c.microbatches;
   a->c.rows = slices ? (a->batch + slices - 1) / slices : 0;
+  struct sl__cost_case c = a->c;
+  c.chunk = grid.training_chunk;
   for (int k = 0; k < a->classes.count && possible; k++)
-    possible = sl__cost_fits(&a->c, &a->classes.of[k].devices[0], a->classes.of[k].count);
+    possible = sl__cost_fits(&c, &a->classes.of[k].devices[0], a->classes.of[k].count);
   free->timed = possible;
   a->count++;
   sl__grid_clear(&grid);

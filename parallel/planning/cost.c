@@ -109,6 +109,7 @@ static enum sl_status probe_grid(const struct sl__cost_case *c, const struct sl_
                             .stages = 1,
                             .math = c->math,
                             .chunk = c->chunk,
+                            .training_chunk = c->chunk,
                             .layers = c->model->count};
   grid->stage = sl__alloc((size_t)c->model->count, sizeof *grid->stage, "a probe");
   grid->devices = sl__alloc((size_t)count, sizeof *grid->devices, "a probe");

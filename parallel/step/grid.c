@@ -158,21 +158,29 @@ bool sl__is_on_cpus(const struct sl__device *device) {
   return true;
 }
 
+/* Groups of ranks, each with a copy of the model. */
+static int groups_of(const struct sl_model *model, const struct sl_trainer_options *o) {
+  const struct sl__net *net = model->context->net;
+  bool is_alone = !net || !sl__kvstore_is_distributed(o->kvstore);
+  return is_alone ? 1 : sl__net_size(net) / sl_placement_ranks(model);
+}
+
 int64_t sl__chunk_by_default(const struct sl_model *model, const struct sl_trainer_options *o,
                              int64_t slices) {
   int64_t steps = model->sample.dim[0];
-  bool halves = slices == 1 && steps >= LEAST_HALVED && sl__is_recurrent(model) &&
-                !sl__model_whole_layer(model) && !sl__kvstore_is_distributed(o->kvstore);
+  bool halves = slices == 1 && groups_of(model, o) == 1 && steps >= LEAST_HALVED &&
+                sl__is_recurrent(model) && !sl__model_whole_layer(model);
   return halves ? (steps + 1) / 2 : 0;
 }
 
-/* On GPUs halves were not measured. */
+/* On GPUs halves were not measured. A rank knows other ranks' devices by their names only. */
 static void choose_chunk(const struct sl_model *model, const struct sl_trainer_options *o,
                          struct sl__grid *g) {
-  bool on_cpus = true;
-  for (int i = 0; i < g->stages * g->replicas; i++) on_cpus &= sl__is_on_cpus(&g->devices[i]);
+  bool on_cpus = g->members == 1 || !sl__devices_may_be_gpus(model->placement);
+  for (int i = 0; i < g->stages * g->replicas && g->members == 1; i++)
+    on_cpus &= sl__is_on_cpus(&g->devices[i]);
   if (!o->chunk && on_cpus)
-    g->chunk = sl__chunk_by_default(model, o, (int64_t)g->replicas * g->microbatches);
+    g->training_chunk = sl__chunk_by_default(model, o, (int64_t)g->replicas * g->microbatches);
 }
 
 enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_trainer_options *o,
@@ -181,7 +189,8 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
                          .replicas = o->replicas,
                          .microbatches = o->microbatches ? o->microbatches : 1,
                          .math = o->math,
-                         .chunk = o->chunk};
+                         .chunk = o->chunk,
+                         .training_chunk = o->chunk};
   if (o->replicas < 0 || o->replicas > 4096 || o->microbatches < 0 || o->microbatches > 4096)
     return sl__fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
                     o->replicas, o->microbatches);

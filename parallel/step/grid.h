@@ -11,7 +11,8 @@
 struct sl__grid {
   int replicas, microbatches, stages;
   enum sl_math math;
-  int64_t chunk; /* time steps a task at most; 0: all of a sample's */
+  int64_t chunk;          /* time steps a task at most; 0: all of a sample's */
+  int64_t training_chunk; /* in a training's steps: chunk or, where it is 0, sl__chunk_by_default */
   int layers;
   double *proportion; /* [replicas] of the batch's rows; NULL: all alike */
   int *stage;         /* [layers] */
@@ -48,10 +49,10 @@ static inline bool sl__grid_is_here(const struct sl__grid *grid, int layer) {
  * depend on where chunks end. */
 bool sl__is_recurrent(const struct sl_model *model);
 
-/* Time steps of a task where the options have no number: half a sequence for a batch of one slice,
- * whose recurrent layers would else wait for each other, if all its devices are CPUs; 0: all. The
- * workers do not count, so that bits do not depend on them. Ranks may have devices of other kinds,
- * but one number: all. */
+/* Time steps of a task in training, on CPUs, where the options have no number: half a sequence for
+ * a batch of one slice, whose recurrent layers would else wait for each other; 0: all. slices: of
+ * one copy of the model; each group of ranks has another one. The number of workers does not count,
+ * so that bits do not depend on it. */
 int64_t sl__chunk_by_default(const struct sl_model *model, const struct sl_trainer_options *options,
                              int64_t slices);
 

@@ -54,6 +54,10 @@ struct sl_shape sl__with_rows(int64_t rows, const struct sl_shape *sample) {
   return shape;
 }
 
+static int64_t chunk_of(const struct sl__plan *plan) {
+  return plan->training ? plan->grid->training_chunk : plan->grid->chunk;
+}
+
 /* A tensor for the rows of a slice and, for sequences, the steps of a chunk. Its memory block has
  * room for the longest chunk of any plan. */
 static enum sl_status chunk_tensor(const struct sl__plan *plan, int64_t rows, int chunk,
@@ -62,7 +66,8 @@ static enum sl_status chunk_tensor(const struct sl__plan *plan, int64_t rows, in
   struct sl_shape shape = sl__with_rows(rows, sample), largest = shape;
   int64_t first;
   if (plan->steps) sl__chunk_steps(plan, chunk, &first, &shape.dim[1]);
-  if (plan->grid->chunk && plan->grid->chunk < largest.dim[1]) largest.dim[1] = plan->grid->chunk;
+  int64_t most = chunk_of(plan);
+  if (most && most < largest.dim[1]) largest.dim[1] = most;
   return sl__tensor_temporary_in(plan->model->context, &shape, &largest, type, tensor);
 }
 
@@ -303,7 +308,8 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
   *plan = (struct sl__plan){
       .model = model, .grid = grid, .batch = batch, .training = training, .chunks = 1, .span = 1};
   if (!sl__model_whole_layer(model)) plan->steps = steps ? steps : model->sample.dim[0];
-  if (grid->chunk) plan->chunks = (int)((plan->steps + grid->chunk - 1) / grid->chunk);
+  int64_t chunk = chunk_of(plan);
+  if (chunk) plan->chunks = (int)((plan->steps + chunk - 1) / chunk);
   bool is_recurrent = sl__is_recurrent(model);
   plan->span = is_recurrent ? 1 : plan->chunks;
   plan->batch_invariant = grid->chunk && !is_recurrent;

@@ -11,19 +11,16 @@ bool sl__head_takes_loss(const struct sl_model *model, const struct sl_loss *los
                        model->layers[head->input[0]].needs_gradient);
 }
 
-/* Of the largest slice and the longest span: all slices of a plan go the same way. */
+/* Of the largest slice, all chunks of it: in training they are in memory together. All slices of a
+ * plan go the same way. */
 static int64_t largest_logits(const struct sl__plan *plan) {
   const struct sl__layer *head = &plan->model->layers[plan->model->count - 1];
-  int64_t rows = 0, first, steps;
+  int64_t rows = 0;
   struct sl_shape shape;
   for (int s = 0; s < plan->count; s++)
     if (plan->slices[s].rows > rows) rows = plan->slices[s].rows;
   shape = sl__with_rows(rows, &head->out);
   if (plan->steps) shape.dim[1] = plan->steps;
-  if (plan->span < plan->chunks) {
-    sl__chunk_steps(plan, 0, &first, &steps);
-    shape.dim[1] = steps;
-  }
   return sl_shape_count(&shape);
 }
 

@@ -8,6 +8,10 @@
 #   GPU_CHECK_SEED    of gpu_ops (default: the time, printed)
 #   GPU_CHECK_PART    "operations" or "trainers" (default: both)
 set -u
+case ${GPU_CHECK_PART:-operations} in
+  operations | trainers) ;;
+  *) echo "GPU_CHECK_PART is '$GPU_CHECK_PART', not operations or trainers" >&2; exit 2 ;;
+esac
 trainers=${1:-$SL_BUILDDIR/examples} tests=${2:-$SL_BUILDDIR/tests}
 device=${GPU_CHECK_DEVICE:-cuda:0} steps=${GPU_CHECK_STEPS:-20}
 seed=${GPU_CHECK_SEED:-$(date +%s)}

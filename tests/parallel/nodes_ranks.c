@@ -24,7 +24,7 @@
     }                                                                                              \
   } while (0)
 
-enum { MOST_STEPS = 50, MOST_WEIGHTS = 100000 };
+enum { MOST_STEPS = 50, MOST_WEIGHTS = 100000, WINDOW = 17 };
 
 static struct sl_context *context;
 static int rank, ranks;
@@ -123,7 +123,7 @@ static struct sl_dataset *open_data(bool tokens) {
   int32_t text[1500] = {1};
   for (int i = 1; i < 1500; i++) text[i] = (text[i - 1] * 5 + (i % 7 == 0) + 3) % 13;
   if (tokens)
-    TRY(sl_tokens_new("text", text, 1500, 6, 13, &data));
+    TRY(sl_tokens_new("text", text, 1500, WINDOW, 13, &data));
   else
     TRY(sl_digits_new(110, 3, true, &data)); /* the last batch is short */
   return data;
@@ -131,7 +131,7 @@ static struct sl_dataset *open_data(bool tokens) {
 
 static struct sl_model *open_model(const struct study *s) {
   struct sl_model *m;
-  TRY(sl_model_new(context, s->tokens ? &SL_SHAPE(6) : &SL_SHAPE(1, 28, 28), &m));
+  TRY(sl_model_new(context, s->tokens ? &SL_SHAPE(WINDOW) : &SL_SHAPE(1, 28, 28), &m));
   s->build(m);
   TRY(sl_model_build(m));
   return m;
@@ -354,6 +354,13 @@ static const struct study studies[] = {
      .batch = 8,
      .steps = MOST_STEPS,
      .options = {.replicas = 1, .microbatches = 2, .big_shard = 40},
+     .optimizer = {.lr = 0.3f, .clip = 0.2f}},
+    {.name = "language model, one slice in halves of its time steps",
+     .build = language,
+     .tokens = true,
+     .batch = 8,
+     .steps = 20,
+     .options = {.replicas = 1},
      .optimizer = {.lr = 0.3f, .clip = 0.2f}},
     {.name = "language model, Adam, clipped, chunks",
      .build = language,

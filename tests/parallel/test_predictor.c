@@ -11,7 +11,7 @@
 #include "parallel/step/plan.h"
 #include "tests/common/small_model.h"
 
-enum { SAMPLE = 2 * 9 * 8, CLASSES = 7, MOST = 40, TOKENS = 6, WORDS = 11 };
+enum { SAMPLE = 2 * 9 * 8, CLASSES = 7, MOST = 40, TOKENS = 20, WORDS = 11 };
 
 static struct sl_model *images(void) {
   struct sl_model *m = new_model(SL_SHAPE(2, 9, 8));

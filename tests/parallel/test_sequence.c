@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "core/base/random.h"
-#include "parallel/step/grid.h"
 #include "tests/common/harness.h"
 
 #define WORDS 11
@@ -186,7 +185,7 @@ static bool same_weights(const struct run *a, const struct run *b) {
 }
 
 /* Where no chunk is asked for, a batch of one slice is cut into two halves of its time steps, so
- * that layers overlap; short sequences, other numbers of slices and dist_* are not. */
+ * that layers overlap; short sequences and other numbers of slices are not. */
 static void one_slice_is_halved(void **state) {
   (void)state;
   static const struct {
@@ -212,13 +211,6 @@ static void one_slice_is_halved(void **state) {
     assert_false(same_weights(&chosen, &other)); /* else the comparison would prove nothing */
     assert_same_curve(&chosen, &other, "halves");
   }
-  struct sl_trainer_options ranks = {.replicas = 1, .kvstore = SL_KVSTORE_DIST_SYNC};
-  struct sl_model *m = language_model(20, 0);
-  struct sl__grid grid;
-  OK(sl__grid_new(m, &ranks, &grid));
-  assert_int_equal(grid.chunk, 0);
-  sl__grid_clear(&grid);
-  sl_model_free(m);
 }
 
 /* Layers on devices of their own: the same bits. */
