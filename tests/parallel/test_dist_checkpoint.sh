@@ -45,10 +45,10 @@ fi
 
 # the folder vanishes after its first checkpoint: rank 0 reports it, both train on and end with
 # code 1
-start 2 $train --checkpoint "$work/lost" --checkpoint-every 20 --steps 4000
+start 2 $train --checkpoint "$work/lost" --checkpoint-every 20 --steps 1500
 until_true 60 test -e "$work/lost/manifest.json" && mv "$work/lost" "$work/kept"
 until_true 100 have_ended 0 1
-if code_is 1 && [ "$(grep -c "no checkpoint after step 4000: " "$run/err.0")" = 1 ] &&
+if code_is 1 && [ "$(grep -c "no checkpoint after step 1500: " "$run/err.0")" = 1 ] &&
   [ "$(grep -vc "no checkpoint after step" "$run/err.0")" = 0 ] &&
   [ ! -s "$run/err.1" ] && grep -q "^Test accuracy" "$run/out.0"; then
   ok "a folder that vanishes: $(head -n 1 "$run/err.0" | sed "s|$work/||g")"
