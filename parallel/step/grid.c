@@ -148,7 +148,7 @@ static enum sl_status check_chunks(const struct sl_model *model, int64_t chunk) 
       (long long)chunk, (long long)steps, SL__MOST_INPUTS, (long long)least);
 }
 
-/* From so many time steps on a sequence is halved without being asked for. */
+/* A shorter sequence is not halved. */
 enum { LEAST_HALVED = 16 };
 
 bool sl__is_on_cpus(const struct sl__device *device) {
