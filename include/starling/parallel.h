@@ -114,8 +114,8 @@ struct sl_trainer_options {
   /** Most time steps of a task, for models of sequences: the next layer computes a chunk while this
    * one computes the chunk after it. 0: the whole sequence; in training half of it, where a model
    * with a recurrent state has one copy on CPUs, batches of one slice (a replica and a microbatch)
-   * and 16 steps or more. In models without such a state the bits on CPUs are the same for all numbers
-   * from 1 on, and a sequence has at most 4,096 chunks. */
+   * and 16 steps or more. In models without such a state the bits on CPUs are the same for all
+   * numbers from 1 on, and a sequence has at most 4,096 chunks. */
   int64_t chunk;
   bool carry_state; /**< recurrent layers begin with the state that the batch before left, except
                        in an epoch's first batch (truncated back-propagation through time) */
