@@ -11,6 +11,7 @@
 #include "core/base/subnormal.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/failure.h"
+#include "core/runtime/idle.h"
 #include "core/runtime/pool.h"
 #include "core/runtime/tensor.h"
 
@@ -136,6 +137,7 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
   starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU);
   c->is_started = true;
   sl__task_failure_clear();
+  if (c->began_starpu) sl__idle_begin();
   if (pooled) sl__pool_open();
   c->is_pooled = pooled;
   describe(c);
@@ -144,6 +146,7 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
 
 void sl__context_stop(struct sl_context *c) {
   if (!c->is_started) return;
+  sl__idle_end();
   starpu_shutdown();
   if (c->is_pooled) sl__pool_close();
   c->is_started = c->is_pooled = false;

@@ -1,0 +1,117 @@
+#include "core/runtime/idle.h"
+
+#include <starpu.h>
+#include <starpu_scheduler.h>
+
+#include "core/base/clock.h"
+
+#ifdef STARPU_NON_BLOCKING_DRIVERS
+
+#define SPIN_S 1e-3        /* a task that comes sooner finds the worker awake */
+#define SLEEP_SHARE 0.0625 /* of the time that the worker has been idle */
+#define LONGEST_SLEEP_S 0.01
+
+/* A process has one StarPU, whose scheduling policy gets no data of ours: so this state cannot live
+ * in the context. */
+static struct {
+  struct starpu_task *(*pop_task)(unsigned context); /* the policy's own functions */
+  int (*push_task)(struct starpu_task *task);
+  void (*push_task_notify)(struct starpu_task *task, int worker, int model, unsigned context);
+  pthread_mutex_t mutex;
+  pthread_cond_t pushed;
+  unsigned sleepers; /* workers that sleep, or are about to */
+  unsigned wakes, sleeps;
+  double least, most; /* seconds of a sleep */
+} idle = {.mutex = PTHREAD_MUTEX_INITIALIZER, .most = LONGEST_SLEEP_S};
+
+static _Thread_local double idle_since; /* 0: the worker had a task, or was woken */
+
+/* A pusher that sees no sleeper has pushed before the worker looks for a task the last time. */
+static void wake(void) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (!__atomic_load_n(&idle.sleepers, __ATOMIC_RELAXED)) return;
+  pthread_mutex_lock(&idle.mutex);
+  idle.wakes++;
+  pthread_cond_broadcast(&idle.pushed);
+  pthread_mutex_unlock(&idle.mutex);
+}
+
+static int push_task(struct starpu_task *task) {
+  int result = idle.push_task(task);
+  wake();
+  return result;
+}
+
+/* StarPU calls this before it hands a task to one worker without the policy. The worker spins when
+ * it was woken, so it sees the task. */
+static void push_task_notify(struct starpu_task *task, int worker, int model, unsigned context) {
+  if (idle.push_task_notify) idle.push_task_notify(task, worker, model, context);
+  wake();
+}
+
+/* Relaxed, in StarPU's word: others may give the worker tasks meanwhile. */
+static void sleep_until_pushed(unsigned wakes, double until) {
+  starpu_worker_relax_on();
+  pthread_mutex_lock(&idle.mutex);
+  idle.sleeps++;
+  if (idle.wakes == wakes) sl__condition_wait(&idle.pushed, &idle.mutex, until);
+  if (idle.wakes != wakes) idle_since = 0;
+  pthread_mutex_unlock(&idle.mutex);
+  starpu_worker_relax_off();
+}
+
+static struct starpu_task *sleep_and_pop(unsigned context, double now) {
+  double seconds = SLEEP_SHARE * (now - idle_since);
+  if (seconds > idle.most) seconds = idle.most;
+  if (seconds < idle.least) seconds = idle.least;
+  unsigned wakes = __atomic_load_n(&idle.wakes, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&idle.sleepers, 1, __ATOMIC_SEQ_CST);
+  struct starpu_task *task = idle.pop_task(context);
+  if (!task) sleep_until_pushed(wakes, now + seconds);
+  __atomic_sub_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
+  return task;
+}
+
+/* A GPU's worker polls its tasks in progress, and does not sleep. */
+static struct starpu_task *pop_task(unsigned context) {
+  struct starpu_task *task = idle.pop_task(context);
+  if (!task) {
+    double now = sl__seconds();
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < SPIN_S) return NULL;
+    if (starpu_worker_get_type(starpu_worker_get_id()) != STARPU_CPU_WORKER) return NULL;
+    task = sleep_and_pop(context, now);
+  }
+  if (task) idle_since = 0;
+  return task;
+}
+
+/* Workers pop already, hence the order. */
+void sl__idle_begin(void) {
+  struct starpu_sched_policy *policy = starpu_sched_get_sched_policy();
+  if (!policy || !policy->pop_task || !policy->push_task || policy->pop_task == pop_task) return;
+  sl__condition_init(&idle.pushed);
+  idle.pop_task = policy->pop_task;
+  idle.push_task = policy->push_task;
+  idle.push_task_notify = policy->push_task_notify;
+  __atomic_store_n(&policy->push_task_notify, push_task_notify, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&policy->push_task, push_task, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&policy->pop_task, pop_task, __ATOMIC_SEQ_CST);
+}
+
+void sl__idle_end(void) { wake(); }
+
+unsigned sl__idle_sleeps(void) { return __atomic_load_n(&idle.sleeps, __ATOMIC_RELAXED); }
+
+void sl__idle_set_sleep(double least, double most) {
+  pthread_mutex_lock(&idle.mutex);
+  idle.least = least;
+  idle.most = most;
+  pthread_mutex_unlock(&idle.mutex);
+}
+#else
+void sl__idle_begin(void) {}
+void sl__idle_end(void) {}
+unsigned sl__idle_sleeps(void) { return 0; }
+void sl__idle_set_sleep(double least, double most) { (void)least, (void)most; }
+#endif

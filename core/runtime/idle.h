@@ -1,0 +1,19 @@
+/* Idle workers sleep. StarPU's spin, unless it was built with --enable-blocking-drivers: they take
+ * the processor from the program that calls Starling, from its ranks that share a core, and from
+ * the thread that submits. */
+#ifndef SL_CORE_RUNTIME_IDLE_H
+#define SL_CORE_RUNTIME_IDLE_H
+
+/* CPU workers that have had no task for a millisecond sleep from now on, until a task is pushed,
+ * for a sixteenth of the time that they have been idle at most: what no push announces (StarPU's
+ * transfers to a swap folder) waits no longer. Called when StarPU runs, by who has started it. */
+void sl__idle_begin(void);
+
+/* Wakes them: StarPU is about to end. */
+void sl__idle_end(void);
+
+/* For tests: how often workers have slept, and the least and most seconds of a sleep. */
+unsigned sl__idle_sleeps(void);
+void sl__idle_set_sleep(double least, double most);
+
+#endif
