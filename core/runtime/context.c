@@ -54,8 +54,9 @@ static int count_cpus(void) {
   return sl__machine_affinity();
 }
 
-/* CPU workers where all devices are GPUs. Few tasks are for CPUs then, and idle workers poll: they
- * would take the cores that the GPUs' drivers and the submitting thread need. */
+/* CPU workers where all devices are GPUs. Few tasks are for CPUs then, and idle workers look for
+ * some at each task that is pushed: they would take the cores that the GPUs' drivers and the
+ * submitting thread need. */
 static int cpus_beside_gpus(const struct sl__gpu_range *gpus) {
   const int most = 2;
   int drivers = gpus->count < 0 ? sl__cuda_count() : gpus->count;
