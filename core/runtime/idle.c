@@ -9,7 +9,7 @@
 
 #define SPIN_S 1e-3        /* a task that comes sooner finds the worker awake */
 #define SLEEP_SHARE 0.0625 /* of the time that the worker has been idle */
-#define LONGEST_SLEEP_S 0.01
+#define LONGEST_SLEEP_US 10000
 
 /* A process has one StarPU, whose scheduling policy gets no data of ours: so this state cannot live
  * in the context. */
@@ -17,21 +17,22 @@ static struct {
   struct starpu_task *(*pop_task)(unsigned context); /* the policy's own functions */
   int (*push_task)(struct starpu_task *task);
   void (*push_task_notify)(struct starpu_task *task, int worker, int model, unsigned context);
+  void (*pre_exec_hook)(struct starpu_task *task, unsigned context);
   pthread_mutex_t mutex;
   pthread_cond_t pushed;
   unsigned sleepers; /* workers that sleep, or are about to */
   unsigned wakes, sleeps;
-  double least, most; /* seconds of a sleep */
-} idle = {.mutex = PTHREAD_MUTEX_INITIALIZER, .most = LONGEST_SLEEP_S};
+  int least_us, most_us; /* microseconds of a sleep */
+} idle = {.mutex = PTHREAD_MUTEX_INITIALIZER, .most_us = LONGEST_SLEEP_US};
 
-static _Thread_local double idle_since; /* 0: the worker had a task, or was woken */
+static _Thread_local double idle_since; /* 0: the worker has begun a task, or was woken */
 
 /* A pusher that sees no sleeper has pushed before the worker looks for a task the last time. */
 static void wake(void) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (!__atomic_load_n(&idle.sleepers, __ATOMIC_RELAXED)) return;
   pthread_mutex_lock(&idle.mutex);
-  idle.wakes++;
+  __atomic_add_fetch(&idle.wakes, 1, __ATOMIC_RELAXED);
   pthread_cond_broadcast(&idle.pushed);
   pthread_mutex_unlock(&idle.mutex);
 }
@@ -49,11 +50,17 @@ static void push_task_notify(struct starpu_task *task, int worker, int model, un
   wake();
 }
 
+/* Of every task, also of those that the policy does not see. */
+static void pre_exec_hook(struct starpu_task *task, unsigned context) {
+  idle_since = 0;
+  if (idle.pre_exec_hook) idle.pre_exec_hook(task, context);
+}
+
 /* Relaxed, in StarPU's word: others may give the worker tasks meanwhile. */
 static void sleep_until_pushed(unsigned wakes, double until) {
   starpu_worker_relax_on();
   pthread_mutex_lock(&idle.mutex);
-  idle.sleeps++;
+  __atomic_add_fetch(&idle.sleeps, 1, __ATOMIC_RELAXED);
   if (idle.wakes == wakes) sl__condition_wait(&idle.pushed, &idle.mutex, until);
   if (idle.wakes != wakes) idle_since = 0;
   pthread_mutex_unlock(&idle.mutex);
@@ -62,8 +69,10 @@ static void sleep_until_pushed(unsigned wakes, double until) {
 
 static struct starpu_task *sleep_and_pop(unsigned context, double now) {
   double seconds = SLEEP_SHARE * (now - idle_since);
-  if (seconds > idle.most) seconds = idle.most;
-  if (seconds < idle.least) seconds = idle.least;
+  double least = 1e-6 * __atomic_load_n(&idle.least_us, __ATOMIC_RELAXED);
+  double most = 1e-6 * __atomic_load_n(&idle.most_us, __ATOMIC_RELAXED);
+  if (seconds > most) seconds = most;
+  if (seconds < least) seconds = least;
   unsigned wakes = __atomic_load_n(&idle.wakes, __ATOMIC_RELAXED);
   __atomic_add_fetch(&idle.sleepers, 1, __ATOMIC_SEQ_CST);
   struct starpu_task *task = idle.pop_task(context);
@@ -75,15 +84,12 @@ static struct starpu_task *sleep_and_pop(unsigned context, double now) {
 /* A GPU's worker polls its tasks in progress, and does not sleep. */
 static struct starpu_task *pop_task(unsigned context) {
   struct starpu_task *task = idle.pop_task(context);
-  if (!task) {
-    double now = sl__seconds();
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < SPIN_S) return NULL;
-    if (starpu_worker_get_type(starpu_worker_get_id()) != STARPU_CPU_WORKER) return NULL;
-    task = sleep_and_pop(context, now);
-  }
-  if (task) idle_since = 0;
-  return task;
+  if (task) return task;
+  double now = sl__seconds();
+  if (idle_since == 0) idle_since = now;
+  if (now - idle_since < SPIN_S) return NULL;
+  if (starpu_worker_get_type(starpu_worker_get_id()) != STARPU_CPU_WORKER) return NULL;
+  return sleep_and_pop(context, now);
 }
 
 /* Workers pop already, hence the order. */
@@ -94,6 +100,8 @@ void sl__idle_begin(void) {
   idle.pop_task = policy->pop_task;
   idle.push_task = policy->push_task;
   idle.push_task_notify = policy->push_task_notify;
+  idle.pre_exec_hook = policy->pre_exec_hook;
+  __atomic_store_n(&policy->pre_exec_hook, pre_exec_hook, __ATOMIC_SEQ_CST);
   __atomic_store_n(&policy->push_task_notify, push_task_notify, __ATOMIC_SEQ_CST);
   __atomic_store_n(&policy->push_task, push_task, __ATOMIC_SEQ_CST);
   __atomic_store_n(&policy->pop_task, pop_task, __ATOMIC_SEQ_CST);
@@ -103,15 +111,13 @@ void sl__idle_end(void) { wake(); }
 
 unsigned sl__idle_sleeps(void) { return __atomic_load_n(&idle.sleeps, __ATOMIC_RELAXED); }
 
-void sl__idle_set_sleep(double least, double most) {
-  pthread_mutex_lock(&idle.mutex);
-  idle.least = least;
-  idle.most = most;
-  pthread_mutex_unlock(&idle.mutex);
+void sl__idle_set_sleep(int least_us, int most_us) {
+  __atomic_store_n(&idle.least_us, least_us, __ATOMIC_RELAXED);
+  __atomic_store_n(&idle.most_us, most_us, __ATOMIC_RELAXED);
 }
 #else
 void sl__idle_begin(void) {}
 void sl__idle_end(void) {}
 unsigned sl__idle_sleeps(void) { return 0; }
-void sl__idle_set_sleep(double least, double most) { (void)least, (void)most; }
+void sl__idle_set_sleep(int least_us, int most_us) { (void)least_us, (void)most_us; }
 #endif

@@ -12,8 +12,8 @@ void sl__idle_begin(void);
 /* Wakes them: StarPU is about to end. */
 void sl__idle_end(void);
 
-/* For tests: how often workers have slept, and the least and most seconds of a sleep. */
+/* For tests: how often workers have slept; the least and most microseconds of a sleep. */
 unsigned sl__idle_sleeps(void);
-void sl__idle_set_sleep(double least, double most);
+void sl__idle_set_sleep(int least_us, int most_us);
 
 #endif

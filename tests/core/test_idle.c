@@ -9,7 +9,7 @@
 #include "tests/common/check.h"
 
 /* A sleep that no task ends lasts that long in the tests of waking. */
-#define LONG_S 20
+#define LONG_S 10
 
 static void needs_spinning_starpu(void) {
 #ifndef STARPU_NON_BLOCKING_DRIVERS
@@ -27,7 +27,7 @@ static int open_cpus(void **state) {
 static int close_cpus(void **state) {
   close_context(state);
   unsetenv("STARPU_SCHED");
-  sl__idle_set_sleep(0, 0.01);
+  sl__idle_set_sleep(0, 10000);
   return 0;
 }
 
@@ -43,7 +43,7 @@ static double processor_seconds(void) {
 static void idle_workers_use_no_processor(void **state) {
   (void)state;
   needs_spinning_starpu();
-  sl__idle_set_sleep(0, 0.01);
+  sl__idle_set_sleep(0, 10000);
   usleep(200000);
   unsigned sleeps = sl__idle_sleeps();
   double before = processor_seconds();
@@ -84,7 +84,7 @@ static void tasks_wake_workers(void **state) {
   enum { ROUNDS = 4 };
   struct sl__tensor *one = random_tensor(SL_SHAPE(3), 1), *sum = tensor(SL_SHAPE(3), NULL);
   const struct sl__place places[] = {{0}, {STARPU_CPU, 0}, {STARPU_CPU, 1}, {STARPU_CPU, 2}};
-  sl__idle_set_sleep(LONG_S, LONG_S);
+  sl__idle_set_sleep(LONG_S * 1000000, LONG_S * 1000000);
   for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
     int slow = 0;
     for (int i = 0; i < ROUNDS && slow < 2; i++) slow += waits_for_sleeps_end(&places[p], one, sum);
@@ -111,7 +111,7 @@ static void all_schedulers_wake(void **state) {
 static void workers_that_sleep_end(void **state) {
   for (int i = 0; i < 3; i++) {
     unsigned sleeps = sl__idle_sleeps();
-    sl__idle_set_sleep(LONG_S, LONG_S);
+    sl__idle_set_sleep(LONG_S * 1000000, LONG_S * 1000000);
     assert_int_equal(open_cpus(state), 0);
     needs_spinning_starpu();
     wait_until_all_sleep(sleeps);
