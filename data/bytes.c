@@ -1,4 +1,5 @@
 /* Datasets of bytes and labels in memory, normalised when they are read. */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,13 +30,39 @@ static void prepare(struct sl__byte_channel *channel, float mean, float deviatio
   for (int v = 0; v < 256; v++) channel->table[v] = sl__by_division((uint8_t)v, channel->normal);
 }
 
+enum { NOT_DRAWN, BEING_DRAWN, DRAWN };
+
+const uint8_t *sl__byte_set_sample(const struct sl__byte_set *set, int64_t i) {
+  uint8_t *sample = set->samples + (size_t)i * set->set.sample_size, *state = set->drawn + i;
+  uint8_t expected = NOT_DRAWN;
+  if (!set->drawn || __atomic_load_n(state, __ATOMIC_ACQUIRE) == DRAWN) return sample;
+  if (__atomic_compare_exchange_n(state, &expected, BEING_DRAWN, false, __ATOMIC_ACQUIRE,
+                                  __ATOMIC_ACQUIRE)) {
+    const struct sl__drawing *d = &set->drawing;
+    d->draw(d->seed, d->train, i, sample);
+    __atomic_store_n(state, DRAWN, __ATOMIC_RELEASE);
+  }
+  while (__atomic_load_n(state, __ATOMIC_ACQUIRE) != DRAWN) sched_yield(); /* some microseconds */
+  return sample;
+}
+
+enum sl_status sl__byte_set_draw(struct sl__byte_set *set, const struct sl__drawing *drawing) {
+  const struct sl_dataset_info *info = &set->set.info;
+  set->drawn = sl__alloc((size_t)info->count, sizeof *set->drawn, info->name);
+  if (!set->drawn) return SL_NO_MEMORY;
+  set->drawing = *drawing;
+  for (int64_t i = 0; i < info->count; i++)
+    set->labels[i] = drawing->draw(drawing->seed, drawing->train, i, NULL);
+  return SL_OK;
+}
+
 static enum sl_status fill(const struct sl_dataset *set, int64_t count, const int64_t *samples,
                            const struct sl__rows *rows) {
   const struct sl__byte_set *bytes = (const struct sl__byte_set *)set;
   size_t channels = (size_t)set->info.channels, plane = set->sample_size / channels;
   float *x = rows->x;
   for (int64_t row = 0; row < count; row++) {
-    const uint8_t *from = bytes->samples + (size_t)samples[row] * set->sample_size;
+    const uint8_t *from = sl__byte_set_sample(bytes, samples[row]);
     for (size_t c = 0; c < channels; c++, from += plane, x += plane)
       convert(&bytes->channels[c], from, plane, x);
     rows->labels[row] = bytes->labels[samples[row]];
@@ -46,6 +73,7 @@ static enum sl_status fill(const struct sl_dataset *set, int64_t count, const in
 static void free_bytes(struct sl_dataset *set) {
   struct sl__byte_set *bytes = (struct sl__byte_set *)set;
   free(bytes->samples);
+  free(bytes->drawn);
   free(bytes->labels);
   free(bytes->channels);
 }

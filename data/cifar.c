@@ -166,7 +166,7 @@ static enum sl_status write_file(const struct sl__byte_set *set, int64_t first, 
   for (int64_t i = first; i < first + count; i++) {
     const uint8_t label = (uint8_t)set->labels[i];
     sl__file_write(file, &label, 1);
-    sl__file_write(file, set->samples + (size_t)i * PIXELS, PIXELS);
+    sl__file_write(file, sl__byte_set_sample(set, i), PIXELS);
   }
   return sl__file_commit(file, NULL);
 }

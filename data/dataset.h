@@ -80,18 +80,35 @@ enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__no
 enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
                                   const struct sl__rows *row);
 
+/* How the samples of a generated set are made: draw returns sample i's label, and draws it where
+ * pixels is not NULL. It gives the same for the same arguments, from any thread. */
+struct sl__drawing {
+  int32_t (*draw)(uint64_t seed, bool train, int64_t i, uint8_t *pixels);
+  uint64_t seed;
+  bool train;
+};
+
 /* Images of bytes, normalised when they are read (data/bytes.c). */
 struct sl__byte_set {
   struct sl_dataset set;
   uint8_t *samples;
   int32_t *labels;
   struct sl__byte_channel *channels; /* one a channel, or one for all */
+  struct sl__drawing drawing;
+  uint8_t *drawn; /* of each sample: is it drawn? NULL: all samples are there */
 };
 
 /* A zeroed set of count images; mean and deviation as in sl_dataset_new. */
 enum sl_status sl__byte_set_new(const char *name, const struct sl_shape *sample, int64_t count,
                                 int classes, const float *mean, const float *deviation,
                                 struct sl__byte_set **set);
+
+/* Sets all labels. Samples are drawn when they are first read: a short run, or one of many ranks,
+ * reads few of them. */
+enum sl_status sl__byte_set_draw(struct sl__byte_set *set, const struct sl__drawing *drawing);
+
+/* The bytes of sample i. */
+const uint8_t *sl__byte_set_sample(const struct sl__byte_set *set, int64_t i);
 
 /* The set as one of bytes; NULL if it is none. */
 struct sl__byte_set *sl__as_byte_set(const struct sl_dataset *set);

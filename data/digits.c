@@ -165,8 +165,9 @@ static void develop(float ink[SIDE][SIDE], struct sl__source *random, uint8_t *p
 
 static int32_t draw_digit(uint64_t seed, bool train, int64_t i, uint8_t *pixels) {
   struct sl__source random = sl__source(SL__SOURCE_DIGITS, seed, train, i);
-  float ink[SIDE][SIDE] = {{0}};
   int digit = (int)sl__between(&random, 0, 10), variant = (int)sl__between(&random, 0, VARIANTS);
+  if (!pixels) return digit;
+  float ink[SIDE][SIDE] = {{0}};
   struct hand hand = draw_hand(&random);
   for (int p = 0; p < PIECES && digits[digit][variant][p].kind != END; p++)
     draw_piece(&digits[digit][variant][p], &hand, ink);
@@ -184,10 +185,12 @@ enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
       sl__byte_set_new(train ? "generated digits, training set" : "generated digits, test set",
                        &SL_SHAPE(1, SIDE, SIDE), count, 10, &mean, &deviation, &set);
   if (status != SL_OK) return status;
-  for (int64_t i = 0; i < count; i++)
-    set->labels[i] = draw_digit(seed, train, i, set->samples + (size_t)i * SIDE * SIDE);
-  *dataset = &set->set;
-  return SL_OK;
+  status = sl__byte_set_draw(set, &(struct sl__drawing){draw_digit, seed, train});
+  if (status == SL_OK)
+    *dataset = &set->set;
+  else
+    sl_dataset_free(&set->set);
+  return status;
 }
 
 const struct sl__reader sl__digits_reader = {

@@ -200,6 +200,7 @@ static int32_t draw_shape(uint64_t seed, bool train, int64_t i, uint8_t *pixels)
   for (int n = 0; n < TRIES && contrast(&front, &back) < LEAST_CONTRAST; n++)
     front = draw_texture(&random);
   enum shape shape = (enum shape)sl__between(&random, 0, SHAPES);
+  if (!pixels) return (int32_t)shape;
   struct pose pose = draw_pose(&random);
   for (int y = 0; y < SIDE; y++)
     for (int x = 0; x < SIDE; x++) {
@@ -223,10 +224,12 @@ enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
       train ? "generated shapes, training set" : "generated shapes, test set", count, &set);
   if (status != SL_OK) return status;
   set->set.info.class_names = names;
-  for (int64_t i = 0; i < count; i++)
-    set->labels[i] = draw_shape(seed, train, i, set->samples + (size_t)i * CHANNELS * PLANE);
-  *dataset = &set->set;
-  return SL_OK;
+  status = sl__byte_set_draw(set, &(struct sl__drawing){draw_shape, seed, train});
+  if (status == SL_OK)
+    *dataset = &set->set;
+  else
+    sl_dataset_free(&set->set);
+  return status;
 }
 
 const struct sl__reader sl__shapes_reader = {

@@ -2,6 +2,7 @@
  * of, the caller's own datasets, and the generated digits. Real MNIST is read where STARLING_DATA
  * names a folder. */
 #include <math.h>
+#include <pthread.h>
 
 #include "data/dataset.h"
 #include "tests/common/files.h"
@@ -383,9 +384,12 @@ static const int32_t *labels_of(const struct sl_dataset *set) {
   return sl__as_byte_set(set)->labels;
 }
 
+/* All samples are drawn. */
 static struct sl_dataset *digits(int64_t count, uint64_t seed, bool train) {
   struct sl_dataset *set;
   assert_int_equal(sl_digits_new(count, seed, train, &set), SL_OK);
+  for (int64_t i = 0; i < sl_dataset_info(set)->count; i++)
+    sl__byte_set_sample(sl__as_byte_set(set), i);
   return set;
 }
 
@@ -404,6 +408,44 @@ static void test_digits_are_reproducible(void **state) {
   sl_dataset_free(other);
   struct sl_dataset *none;
   FAILS(sl_digits_new(-1, 1, true, &none), SL_BAD_ARGUMENT, "-1 samples");
+}
+
+enum { READERS = 4, DRAWN = 300 };
+
+struct reading {
+  pthread_t thread;
+  const struct sl__byte_set *set;
+  int64_t step;
+  uint8_t bytes[DRAWN][PIXELS];
+};
+
+/* Reads all samples, in an order of its own. */
+static void *read_samples(void *argument) {
+  struct reading *reading = argument;
+  for (int64_t k = 0; k < DRAWN; k++) {
+    int64_t i = k * reading->step % DRAWN;
+    memcpy(reading->bytes[i], sl__byte_set_sample(reading->set, i), PIXELS);
+  }
+  return NULL;
+}
+
+/* Samples are drawn when they are first read, by whichever thread comes first. */
+static void test_digits_are_drawn_by_many_threads(void **state) {
+  (void)state;
+  static const int64_t steps[READERS] = {1, 1, 7, 299};
+  static struct reading readings[READERS];
+  struct sl_dataset *alone = digits(DRAWN, 3, true), *shared;
+  assert_int_equal(sl_digits_new(DRAWN, 3, true, &shared), SL_OK);
+  for (int r = 0; r < READERS; r++) {
+    readings[r].set = sl__as_byte_set(shared);
+    readings[r].step = steps[r];
+    assert_int_equal(pthread_create(&readings[r].thread, NULL, read_samples, &readings[r]), 0);
+  }
+  for (int r = 0; r < READERS; r++) pthread_join(readings[r].thread, NULL);
+  for (int r = 0; r < READERS; r++)
+    assert_memory_equal(readings[r].bytes, samples_of(alone), DRAWN * PIXELS);
+  sl_dataset_free(alone);
+  sl_dataset_free(shared);
 }
 
 /* Squared distance of a sample's bytes from a class's mean. */
@@ -490,6 +532,7 @@ int main(void) {
       cmocka_unit_test(test_by_name),
       cmocka_unit_test(test_formats_are_listed),
       cmocka_unit_test(test_digits_are_reproducible),
+      cmocka_unit_test(test_digits_are_drawn_by_many_threads),
       cmocka_unit_test(test_digits_are_a_task),
       cmocka_unit_test(test_allocations),
   };

@@ -264,7 +264,7 @@ static void test_same_numbers(void **state) {
 /* Does row look like sample i, seen so? */
 static bool shows(const struct sl_dataset *set, int64_t i, int dy, int dx, bool mirror,
                   const float *row) {
-  const uint8_t *sample = sl__as_byte_set(set)->samples + (size_t)i * SIZE;
+  const uint8_t *sample = sl__byte_set_sample(sl__as_byte_set(set), i);
   for (int c = 0; c < 2; c++)
     for (int y = 0; y < SIDE; y++)
       for (int x = 0; x < SIDE; x++) {
@@ -337,7 +337,7 @@ enum { CROP_H = 3, CROP_W = 2 };
 /* Is the row the window at (top, left) of sample i? */
 static bool is_window(const struct sl_dataset *set, int64_t i, int top, int left,
                       const float *row) {
-  const uint8_t *sample = sl__as_byte_set(set)->samples + (size_t)i * SIZE;
+  const uint8_t *sample = sl__byte_set_sample(sl__as_byte_set(set), i);
   for (int c = 0; c < 2; c++)
     for (int y = 0; y < CROP_H; y++)
       for (int x = 0; x < CROP_W; x++) {
@@ -469,7 +469,7 @@ static void check_colours(const struct sl_dataset *set, int64_t i, const struct 
   const struct sl_dataset_info *info = sl_dataset_info(set);
   picture p;
   for (int k = 0; k < 3 * PIXELS; k++)
-    p[k / PIXELS][k % PIXELS] = sl__as_byte_set(set)->samples[i * 3 * PIXELS + k] / 255.0;
+    p[k / PIXELS][k % PIXELS] = sl__byte_set_sample(sl__as_byte_set(set), i)[k] / 255.0;
   for (int k = 0; k < 4; k++) change(p, colour->order[k], colour);
   for (int k = 0; k < 3 * PIXELS; k++) {
     double value = (double)row[k] * (double)info->deviation[k / PIXELS];

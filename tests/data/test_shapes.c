@@ -15,9 +15,12 @@ static const int32_t *labels_of(const struct sl_dataset *set) {
   return sl__as_byte_set(set)->labels;
 }
 
+/* All samples are drawn. */
 static struct sl_dataset *shapes(int64_t count, uint64_t seed, bool train) {
   struct sl_dataset *set;
   assert_int_equal(sl_shapes_new(count, seed, train, &set), SL_OK);
+  for (int64_t i = 0; i < sl_dataset_info(set)->count; i++)
+    sl__byte_set_sample(sl__as_byte_set(set), i);
   return set;
 }
 
