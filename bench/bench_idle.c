@@ -1,5 +1,6 @@
-/* What an open context costs a program that does something else meanwhile, as a simulation does
- * between two trainings. Prints a JSON line:
+/* The cost of an open context for a program that does something else meanwhile, as a simulation
+ * does between two trainings. Prints a JSON line:
+ *
  *   speed          of the program's own threads, one a processor, beside an idle context: the share
  *                  of their speed without one (median of the rounds, least, most)
  *   idle_cpu       processors that the context's idle workers take, while nothing else runs

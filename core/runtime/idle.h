@@ -6,7 +6,8 @@
 
 /* CPU workers that have had no task for a millisecond sleep from now on, until a task is pushed,
  * for a sixteenth of the time that they have been idle at most: what no push announces (StarPU's
- * transfers to a swap folder) waits no longer. Called when StarPU runs, by who has started it. */
+ * transfers to a swap folder) waits no longer. The context that has started StarPU calls
+ * this. */
 void sl__idle_begin(void);
 
 /* Wakes them: StarPU is about to end. */
