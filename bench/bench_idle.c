@@ -1,12 +1,11 @@
 /* The cost of an open context for a program that does something else meanwhile, as a simulation
- * does between two trainings. Prints a JSON line:
- *
- *   speed          of the program's own threads, one a processor, beside an idle context: the share
- *                  of their speed without one (median of the rounds, least, most)
- *   idle_cpu       processors that the context's idle workers take, while nothing else runs
- *   answer_us      a predictor's answer for one sample of LeNet, right after the one before
- * (median) late_answer_us the same after a pause of 200 ms foreign_cpu    share of the machine's
- * time that other programs took */
+ * does between two trainings. It prints a JSON line:
+ *   speed           of the program's own threads, one a processor, beside an idle context: the
+ *                   share of their speed without one; median, least and most of the rounds
+ *   idle_cpu        processors that the idle workers take, while nothing else runs
+ *   answer_us       a predictor's time for one sample of LeNet, right after the one before; median
+ *   late_answer_us  the same after a pause of 200 ms
+ *   foreign_cpu     share of the machine's time that other programs took */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
