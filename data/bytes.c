@@ -33,9 +33,10 @@ static void prepare(struct sl__byte_channel *channel, float mean, float deviatio
 enum { NOT_DRAWN, BEING_DRAWN, DRAWN };
 
 const uint8_t *sl__byte_set_sample(const struct sl__byte_set *set, int64_t i) {
-  uint8_t *sample = set->samples + (size_t)i * set->set.sample_size, *state = set->drawn + i;
-  uint8_t expected = NOT_DRAWN;
-  if (!set->drawn || __atomic_load_n(state, __ATOMIC_ACQUIRE) == DRAWN) return sample;
+  uint8_t *sample = set->samples + (size_t)i * set->set.sample_size, expected = NOT_DRAWN;
+  if (!set->drawn) return sample;
+  uint8_t *state = set->drawn + i;
+  if (__atomic_load_n(state, __ATOMIC_ACQUIRE) == DRAWN) return sample;
   if (__atomic_compare_exchange_n(state, &expected, BEING_DRAWN, false, __ATOMIC_ACQUIRE,
                                   __ATOMIC_ACQUIRE)) {
     const struct sl__drawing *d = &set->drawing;

@@ -7,6 +7,7 @@
 #include "core/base/clock.h"
 #include "core/net/mpi_state.h"
 #include "core/runtime/cuda.h"
+#include "core/runtime/idle.h"
 #include "core/runtime/trace.h"
 
 enum {
@@ -135,7 +136,9 @@ static void poller_ended(void *argument) {
   bool again = net->count > 0;
   if (!again) net->has_poller = false;
   pthread_mutex_unlock(&net->lock);
+  sl__idle_quiet(true); /* this worker looks again, where it has nothing else to do */
   if (again) sl__mpi_submit_poller(net);
+  sl__idle_quiet(false);
 }
 
 void sl__mpi_submit_poller(struct sl__net *net) {

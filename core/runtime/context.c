@@ -147,7 +147,7 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
 
 void sl__context_stop(struct sl_context *c) {
   if (!c->is_started) return;
-  sl__idle_end();
+  if (c->began_starpu) sl__idle_end();
   starpu_shutdown();
   if (c->is_pooled) sl__pool_close();
   c->is_started = c->is_pooled = false;

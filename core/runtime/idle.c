@@ -22,13 +22,16 @@ static struct {
   pthread_cond_t pushed;
   unsigned sleepers; /* workers that sleep, or are about to */
   unsigned wakes, sleeps;
+  bool ending;
   int least_us, most_us; /* microseconds of a sleep */
 } idle = {.mutex = PTHREAD_MUTEX_INITIALIZER, .most_us = LONGEST_SLEEP_US};
 
 static _Thread_local double idle_since; /* 0: the worker has begun a task, or was woken */
+static _Thread_local bool quiet;
 
-/* A pusher that sees no sleeper has pushed before the worker looks for a task the last time. */
-static void wake(void) {
+/* Where the pusher sees no sleeper, a worker that falls asleep later looks once more and finds the
+ * task. */
+void sl__idle_wake(void) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (!__atomic_load_n(&idle.sleepers, __ATOMIC_RELAXED)) return;
   pthread_mutex_lock(&idle.mutex);
@@ -39,15 +42,15 @@ static void wake(void) {
 
 static int push_task(struct starpu_task *task) {
   int result = idle.push_task(task);
-  wake();
+  if (!quiet) sl__idle_wake();
   return result;
 }
 
-/* StarPU calls this before it hands a task to one worker without the policy. The worker spins when
- * it was woken, so it sees the task. */
+/* StarPU calls this before the task is in the one worker's list. A woken worker looks for a
+ * millisecond before it sleeps again, and so finds it. */
 static void push_task_notify(struct starpu_task *task, int worker, int model, unsigned context) {
   if (idle.push_task_notify) idle.push_task_notify(task, worker, model, context);
-  wake();
+  sl__idle_wake();
 }
 
 /* Of every task, also of those that the policy does not see. */
@@ -61,7 +64,7 @@ static void sleep_until_pushed(unsigned wakes, double until) {
   starpu_worker_relax_on();
   pthread_mutex_lock(&idle.mutex);
   __atomic_add_fetch(&idle.sleeps, 1, __ATOMIC_RELAXED);
-  if (idle.wakes == wakes) sl__condition_wait(&idle.pushed, &idle.mutex, until);
+  if (idle.wakes == wakes && !idle.ending) sl__condition_wait(&idle.pushed, &idle.mutex, until);
   if (idle.wakes != wakes) idle_since = 0;
   pthread_mutex_unlock(&idle.mutex);
   starpu_worker_relax_off();
@@ -74,7 +77,8 @@ static struct starpu_task *sleep_and_pop(unsigned context, double now) {
   if (seconds > most) seconds = most;
   if (seconds < least) seconds = least;
   unsigned wakes = __atomic_load_n(&idle.wakes, __ATOMIC_RELAXED);
-  __atomic_add_fetch(&idle.sleepers, 1, __ATOMIC_SEQ_CST);
+  __atomic_add_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
   struct starpu_task *task = idle.pop_task(context);
   if (!task) sleep_until_pushed(wakes, now + seconds);
   __atomic_sub_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
@@ -92,11 +96,12 @@ static struct starpu_task *pop_task(unsigned context) {
   return sleep_and_pop(context, now);
 }
 
-/* Workers pop already, hence the order. */
+/* Workers call these functions already: our copies are set first, pop_task last. */
 void sl__idle_begin(void) {
   struct starpu_sched_policy *policy = starpu_sched_get_sched_policy();
   if (!policy || !policy->pop_task || !policy->push_task || policy->pop_task == pop_task) return;
   sl__condition_init(&idle.pushed);
+  idle.ending = false;
   idle.pop_task = policy->pop_task;
   idle.push_task = policy->push_task;
   idle.push_task_notify = policy->push_task_notify;
@@ -107,7 +112,14 @@ void sl__idle_begin(void) {
   __atomic_store_n(&policy->pop_task, pop_task, __ATOMIC_SEQ_CST);
 }
 
-void sl__idle_end(void) { wake(); }
+void sl__idle_end(void) {
+  pthread_mutex_lock(&idle.mutex);
+  idle.ending = true;
+  pthread_mutex_unlock(&idle.mutex);
+  sl__idle_wake();
+}
+
+void sl__idle_quiet(bool value) { quiet = value; }
 
 unsigned sl__idle_sleeps(void) { return __atomic_load_n(&idle.sleeps, __ATOMIC_RELAXED); }
 
@@ -118,6 +130,8 @@ void sl__idle_set_sleep(int least_us, int most_us) {
 #else
 void sl__idle_begin(void) {}
 void sl__idle_end(void) {}
+void sl__idle_wake(void) {}
+void sl__idle_quiet(bool quiet) { (void)quiet; }
 unsigned sl__idle_sleeps(void) { return 0; }
 void sl__idle_set_sleep(int least_us, int most_us) { (void)least_us, (void)most_us; }
 #endif

@@ -4,14 +4,23 @@
 #ifndef SL_CORE_RUNTIME_IDLE_H
 #define SL_CORE_RUNTIME_IDLE_H
 
+#include <stdbool.h>
+
 /* CPU workers that have had no task for a millisecond sleep from now on, until a task is pushed,
  * for a sixteenth of the time that they have been idle at most: what no push announces (StarPU's
  * transfers to a swap folder) waits no longer. The context that has started StarPU calls
  * this. */
 void sl__idle_begin(void);
 
-/* Wakes them: StarPU is about to end. */
+/* Wakes them for good: StarPU is about to end. */
 void sl__idle_end(void);
+
+/* Wakes them for a millisecond: there are transfers to do, which no push announces. */
+void sl__idle_wake(void);
+
+/* From now on tasks that this thread pushes wake nobody, or do again. For a worker's callback that
+ * submits what the worker itself does next. */
+void sl__idle_quiet(bool quiet);
 
 /* For tests: how often workers have slept; the least and most microseconds of a sleep. */
 unsigned sl__idle_sleeps(void);

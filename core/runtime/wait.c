@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/runtime/chain.h"
 #include "core/runtime/failure.h"
+#include "core/runtime/idle.h"
 
 static bool is_needed(const struct sl__health_check *h) {
   return h->check && (!h->is_needed || h->is_needed(h->data));
@@ -118,6 +119,7 @@ static enum sl_status acquire_or_lose(struct sl__tensor *tensor,
   pthread_mutex_init(&a->lock, NULL);
   sl__condition_init(&a->cond);
   status = ask_for(tensor, mode, a);
+  sl__idle_wake(); /* a tensor in the swap folder has to be read */
   if (status == SL_OK) tell_wait(c, true);
   while (status == SL_OK && !is_done_soon(a)) status = sl__wait_check(c);
   tell_wait(c, false);
