@@ -2,6 +2,7 @@
 
 #include <starpu.h>
 #include <starpu_scheduler.h>
+#include <string.h>
 
 #include "core/base/clock.h"
 
@@ -14,10 +15,8 @@
 /* A process has one StarPU, whose scheduling policy gets no data of ours: so this state cannot live
  * in the context. */
 static struct {
-  struct starpu_task *(*pop_task)(unsigned context); /* the policy's own functions */
-  int (*push_task)(struct starpu_task *task);
-  void (*push_task_notify)(struct starpu_task *task, int worker, int model, unsigned context);
-  void (*pre_exec_hook)(struct starpu_task *task, unsigned context);
+  struct starpu_sched_policy copy;          /* the policy as StarPU made it */
+  const struct starpu_sched_policy *policy; /* the copy, once it is complete */
   pthread_mutex_t mutex;
   pthread_cond_t pushed;
   unsigned sleepers; /* workers that sleep, or are about to */
@@ -28,6 +27,10 @@ static struct {
 
 static _Thread_local double idle_since; /* 0: the worker has begun a task, or was woken */
 static _Thread_local bool quiet;
+
+static const struct starpu_sched_policy *own(void) {
+  return __atomic_load_n(&idle.policy, __ATOMIC_ACQUIRE);
+}
 
 /* Where the pusher sees no sleeper, a worker that falls asleep later looks once more and finds the
  * task. */
@@ -40,23 +43,32 @@ void sl__idle_wake(void) {
   pthread_mutex_unlock(&idle.mutex);
 }
 
+/* Does a worker that is awake find what it pushes itself? There is one queue for all workers, or
+ * the pusher's own is taken, and not that of a worker that may sleep. */
+static bool takes_own(const char *policy) {
+  static const char *const names[] = {"lws", "ws", "eager", "prio"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(policy, names[i])) return true;
+  return false;
+}
+
 static int push_task(struct starpu_task *task) {
-  int result = idle.push_task(task);
-  if (!quiet) sl__idle_wake();
+  int result = own()->push_task(task);
+  if (!quiet || !takes_own(own()->policy_name)) sl__idle_wake();
   return result;
 }
 
 /* StarPU calls this before the task is in the one worker's list. A woken worker looks for a
  * millisecond before it sleeps again, and so finds it. */
 static void push_task_notify(struct starpu_task *task, int worker, int model, unsigned context) {
-  if (idle.push_task_notify) idle.push_task_notify(task, worker, model, context);
+  if (own()->push_task_notify) own()->push_task_notify(task, worker, model, context);
   sl__idle_wake();
 }
 
 /* Of every task, also of those that the policy does not see. */
 static void pre_exec_hook(struct starpu_task *task, unsigned context) {
   idle_since = 0;
-  if (idle.pre_exec_hook) idle.pre_exec_hook(task, context);
+  if (own()->pre_exec_hook) own()->pre_exec_hook(task, context);
 }
 
 /* Relaxed, in StarPU's word: others may give the worker tasks meanwhile. */
@@ -79,7 +91,7 @@ static struct starpu_task *sleep_and_pop(unsigned context, double now) {
   unsigned wakes = __atomic_load_n(&idle.wakes, __ATOMIC_RELAXED);
   __atomic_add_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  struct starpu_task *task = idle.pop_task(context);
+  struct starpu_task *task = own()->pop_task(context);
   if (!task) sleep_until_pushed(wakes, now + seconds);
   __atomic_sub_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
   return task;
@@ -87,7 +99,7 @@ static struct starpu_task *sleep_and_pop(unsigned context, double now) {
 
 /* A GPU's worker polls its tasks in progress, and does not sleep. */
 static struct starpu_task *pop_task(unsigned context) {
-  struct starpu_task *task = idle.pop_task(context);
+  struct starpu_task *task = own()->pop_task(context);
   if (task) return task;
   double now = sl__seconds();
   if (idle_since == 0) idle_since = now;
@@ -96,16 +108,14 @@ static struct starpu_task *pop_task(unsigned context) {
   return sleep_and_pop(context, now);
 }
 
-/* Workers call these functions already: our copies are set first, pop_task last. */
+/* Workers call these functions already: the copy is made first. */
 void sl__idle_begin(void) {
   struct starpu_sched_policy *policy = starpu_sched_get_sched_policy();
   if (!policy || !policy->pop_task || !policy->push_task || policy->pop_task == pop_task) return;
   sl__condition_init(&idle.pushed);
   idle.ending = false;
-  idle.pop_task = policy->pop_task;
-  idle.push_task = policy->push_task;
-  idle.push_task_notify = policy->push_task_notify;
-  idle.pre_exec_hook = policy->pre_exec_hook;
+  idle.copy = *policy;
+  __atomic_store_n(&idle.policy, &idle.copy, __ATOMIC_RELEASE);
   __atomic_store_n(&policy->pre_exec_hook, pre_exec_hook, __ATOMIC_SEQ_CST);
   __atomic_store_n(&policy->push_task_notify, push_task_notify, __ATOMIC_SEQ_CST);
   __atomic_store_n(&policy->push_task, push_task, __ATOMIC_SEQ_CST);

@@ -18,8 +18,8 @@ void sl__idle_end(void);
 /* Wakes them for a millisecond: there are transfers to do, which no push announces. */
 void sl__idle_wake(void);
 
-/* From now on tasks that this thread pushes wake nobody, or do again. For a worker's callback that
- * submits what the worker itself does next. */
+/* From now on tasks that this worker pushes wake nobody, if it finds them itself, or do again. For
+ * a callback that submits what the worker does next. */
 void sl__idle_quiet(bool quiet);
 
 /* For tests: how often workers have slept; the least and most microseconds of a sleep. */
