@@ -48,7 +48,7 @@ void sl__idle_wake(void) {
 static bool takes_own(const char *policy) {
   static const char *const names[] = {"lws", "ws", "eager", "prio"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(policy, names[i])) return true;
+    if (policy && !strcmp(policy, names[i])) return true;
   return false;
 }
 
