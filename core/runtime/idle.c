@@ -1,5 +1,6 @@
 #include "core/runtime/idle.h"
 
+#include <sched.h>
 #include <starpu.h>
 #include <starpu_scheduler.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static struct {
   unsigned sleepers; /* workers that sleep, or are about to */
   unsigned wakes, sleeps;
   bool ending;
-  int least_us, most_us; /* microseconds of a sleep */
+  int given[STARPU_NMAXWORKERS]; /* tasks of one worker that it has not begun */
+  int least_us, most_us;         /* microseconds of a sleep */
 } idle = {.mutex = PTHREAD_MUTEX_INITIALIZER, .most_us = LONGEST_SLEEP_US};
 
 static _Thread_local double idle_since; /* 0: the worker has begun a task, or was woken */
@@ -58,16 +60,20 @@ static int push_task(struct starpu_task *task) {
   return result;
 }
 
-/* StarPU calls this before the task is in the one worker's list. A woken worker looks for a
- * millisecond before it sleeps again, and so finds it. */
+/* StarPU calls this before the task is in the one worker's list: until the worker begins it, it
+ * does not sleep. */
 static void push_task_notify(struct starpu_task *task, int worker, int model, unsigned context) {
+  __atomic_add_fetch(&idle.given[worker], 1, __ATOMIC_SEQ_CST);
   if (own()->push_task_notify) own()->push_task_notify(task, worker, model, context);
   sl__idle_wake();
 }
 
 /* Of every task, also of those that the policy does not see. */
 static void pre_exec_hook(struct starpu_task *task, unsigned context) {
+  int worker = starpu_worker_get_id();
   idle_since = 0;
+  if (worker >= 0 && task->execute_on_a_specific_worker)
+    __atomic_sub_fetch(&idle.given[worker], 1, __ATOMIC_RELAXED);
   if (own()->pre_exec_hook) own()->pre_exec_hook(task, context);
 }
 
@@ -82,7 +88,7 @@ static void sleep_until_pushed(unsigned wakes, double until) {
   starpu_worker_relax_off();
 }
 
-static struct starpu_task *sleep_and_pop(unsigned context, double now) {
+static struct starpu_task *sleep_and_pop(unsigned context, int worker, double now) {
   double seconds = SLEEP_SHARE * (now - idle_since);
   double least = 1e-6 * __atomic_load_n(&idle.least_us, __ATOMIC_RELAXED);
   double most = 1e-6 * __atomic_load_n(&idle.most_us, __ATOMIC_RELAXED);
@@ -92,7 +98,10 @@ static struct starpu_task *sleep_and_pop(unsigned context, double now) {
   __atomic_add_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   struct starpu_task *task = own()->pop_task(context);
-  if (!task) sleep_until_pushed(wakes, now + seconds);
+  if (!task && __atomic_load_n(&idle.given[worker], __ATOMIC_RELAXED) > 0)
+    sched_yield(); /* the thread that gives the task may need this processor */
+  else if (!task)
+    sleep_until_pushed(wakes, now + seconds);
   __atomic_sub_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
   return task;
 }
@@ -104,8 +113,9 @@ static struct starpu_task *pop_task(unsigned context) {
   double now = sl__seconds();
   if (idle_since == 0) idle_since = now;
   if (now - idle_since < SPIN_S) return NULL;
-  if (starpu_worker_get_type(starpu_worker_get_id()) != STARPU_CPU_WORKER) return NULL;
-  return sleep_and_pop(context, now);
+  int worker = starpu_worker_get_id();
+  if (starpu_worker_get_type(worker) != STARPU_CPU_WORKER) return NULL;
+  return sleep_and_pop(context, worker, now);
 }
 
 /* Workers call these functions already: the copy is made first. */
@@ -114,6 +124,7 @@ void sl__idle_begin(void) {
   if (!policy || !policy->pop_task || !policy->push_task || policy->pop_task == pop_task) return;
   sl__condition_init(&idle.pushed);
   idle.ending = false;
+  memset(idle.given, 0, sizeof idle.given);
   idle.copy = *policy;
   __atomic_store_n(&idle.policy, &idle.copy, __ATOMIC_RELEASE);
   __atomic_store_n(&policy->pre_exec_hook, pre_exec_hook, __ATOMIC_SEQ_CST);
