@@ -45,7 +45,7 @@ void sl__idle_wake(void) {
   pthread_mutex_unlock(&idle.mutex);
 }
 
-/* Does a worker that is awake find what it pushes itself? There is one queue for all workers, or
+/* Does a worker find the tasks that it pushes itself? There is one queue for all workers, or
  * the pusher's own is taken, and not that of a worker that may sleep. */
 static bool takes_own(const char *policy) {
   static const char *const names[] = {"lws", "ws", "eager", "prio"};

@@ -6,10 +6,9 @@
 
 #include <stdbool.h>
 
-/* CPU workers that have had no task for a millisecond sleep from now on, until a task is pushed,
- * for a sixteenth of the time that they have been idle at most: what no push announces (StarPU's
- * transfers to a swap folder) waits no longer. The context that has started StarPU calls
- * this. */
+/* From now on CPU workers that have had no task for a millisecond sleep until a task is pushed, but
+ * at most for a sixteenth of the time that they have been idle: transfers to a swap folder, which
+ * no push announces, wait no longer. The context that has started StarPU calls this. */
 void sl__idle_begin(void);
 
 /* Wakes them for good: StarPU is about to end. */
@@ -18,8 +17,8 @@ void sl__idle_end(void);
 /* Wakes them for a millisecond: there are transfers to do, which no push announces. */
 void sl__idle_wake(void);
 
-/* From now on tasks that this worker pushes wake nobody, if it finds them itself, or do again. For
- * a callback that submits what the worker does next. */
+/* While `quiet`, a task that this worker pushes wakes no other worker, where the scheduler lets the
+ * pusher find its own tasks. For a callback that submits the worker's next task. */
 void sl__idle_quiet(bool quiet);
 
 /* For tests: how often workers have slept; the least and most microseconds of a sleep. */
