@@ -35,10 +35,9 @@ static const struct starpu_sched_policy *own(void) {
 }
 
 /* Where the pusher sees no sleeper, a worker that falls asleep later looks once more and finds the
- * task. */
+ * task: both change the same counter, which orders the push before that look. */
 void sl__idle_wake(void) {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  if (!__atomic_load_n(&idle.sleepers, __ATOMIC_RELAXED)) return;
+  if (!__atomic_fetch_add(&idle.sleepers, 0, __ATOMIC_ACQ_REL)) return;
   pthread_mutex_lock(&idle.mutex);
   __atomic_add_fetch(&idle.wakes, 1, __ATOMIC_RELAXED);
   pthread_cond_broadcast(&idle.pushed);
@@ -95,8 +94,7 @@ static struct starpu_task *sleep_and_pop(unsigned context, int worker, double no
   if (seconds > most) seconds = most;
   if (seconds < least) seconds = least;
   unsigned wakes = __atomic_load_n(&idle.wakes, __ATOMIC_RELAXED);
-  __atomic_add_fetch(&idle.sleepers, 1, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&idle.sleepers, 1, __ATOMIC_ACQ_REL);
   struct starpu_task *task = own()->pop_task(context);
   if (!task && __atomic_load_n(&idle.given[worker], __ATOMIC_RELAXED) > 0)
     sched_yield(); /* the thread that gives the task may need this processor */
