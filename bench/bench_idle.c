@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <starling.h>
@@ -78,13 +77,6 @@ static enum sl_status measure_speed(double share[ROUNDS]) {
   return SL_OK;
 }
 
-static double processor_seconds(void) {
-  struct rusage used;
-  getrusage(RUSAGE_SELF, &used);
-  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-         1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-}
-
 /* ---- answers ---- */
 
 static enum sl_status measure_answers(struct sl_predictor *predictor, int pause_us, double *us) {
@@ -133,17 +125,20 @@ int main(void) {
   if (status == SL_OK) status = sl_open(NULL, &context);
   if (status == SL_OK) {
     usleep(PAUSE_US);
-    idle_cpu = processor_seconds();
+    idle_cpu = sl__cpu_time_now().own;
     usleep(1000000);
-    idle_cpu = processor_seconds() - idle_cpu;
+    idle_cpu = sl__cpu_time_now().own - idle_cpu;
     status = measure_predictor(context, &soon, &late);
   }
-  if (status != SL_OK) fprintf(stderr, "bench_idle: %s\n", sl_error());
-  json_t *line =
-      json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bench", "idle", "setup",
-                status == SL_OK ? sl_context_text(context) : "", "speed", share[ROUNDS / 2],
-                "least", share[0], "most", share[ROUNDS - 1], "idle_cpu", idle_cpu, "answer_us",
-                soon, "late_answer_us", late, "foreign_cpu", foreign);
+  int code = 1;
+  if (status == SL_OK)
+    code =
+        bench_print(json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bench", "idle",
+                              "setup", sl_context_text(context), "speed", share[ROUNDS / 2],
+                              "least", share[0], "most", share[ROUNDS - 1], "idle_cpu", idle_cpu,
+                              "answer_us", soon, "late_answer_us", late, "foreign_cpu", foreign));
+  else
+    fprintf(stderr, "bench_idle: %s\n", sl_error());
   sl_close(context);
-  return status != SL_OK || bench_print(line);
+  return code;
 }

@@ -47,13 +47,18 @@ const uint8_t *sl__byte_set_sample(const struct sl__byte_set *set, int64_t i) {
   return sample;
 }
 
-enum sl_status sl__byte_set_draw(struct sl__byte_set *set, const struct sl__drawing *drawing) {
+enum sl_status sl__byte_set_draw(struct sl__byte_set *set, const struct sl__drawing *drawing,
+                                 struct sl_dataset **dataset) {
   const struct sl_dataset_info *info = &set->set.info;
   set->drawn = sl__alloc((size_t)info->count, sizeof *set->drawn, info->name);
-  if (!set->drawn) return SL_NO_MEMORY;
+  if (!set->drawn) {
+    sl_dataset_free(&set->set);
+    return SL_NO_MEMORY;
+  }
   set->drawing = *drawing;
   for (int64_t i = 0; i < info->count; i++)
     set->labels[i] = drawing->draw(drawing->seed, drawing->train, i, NULL);
+  *dataset = &set->set;
   return SL_OK;
 }
 

@@ -80,8 +80,8 @@ enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__no
 enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
                                   const struct sl__rows *row);
 
-/* How the samples of a generated set are made: draw returns sample i's label, and draws it where
- * pixels is not NULL. It gives the same for the same arguments, from any thread. */
+/* How the samples of a generated set are made: draw returns the label of sample i, and draws the
+ * sample where pixels is not NULL. It gives the same for the same arguments, from any thread. */
 struct sl__drawing {
   int32_t (*draw)(uint64_t seed, bool train, int64_t i, uint8_t *pixels);
   uint64_t seed;
@@ -103,9 +103,10 @@ enum sl_status sl__byte_set_new(const char *name, const struct sl_shape *sample,
                                 int classes, const float *mean, const float *deviation,
                                 struct sl__byte_set **set);
 
-/* Sets all labels. Samples are drawn when they are first read: a short run, or one of many ranks,
- * reads few of them. */
-enum sl_status sl__byte_set_draw(struct sl__byte_set *set, const struct sl__drawing *drawing);
+/* Sets all labels; *dataset is the set then, which is freed after a failure. Samples are drawn when
+ * they are first read: a short run, or one of many ranks, reads few of them. */
+enum sl_status sl__byte_set_draw(struct sl__byte_set *set, const struct sl__drawing *drawing,
+                                 struct sl_dataset **dataset);
 
 /* The bytes of sample i. */
 const uint8_t *sl__byte_set_sample(const struct sl__byte_set *set, int64_t i);

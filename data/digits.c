@@ -185,12 +185,7 @@ enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
       sl__byte_set_new(train ? "generated digits, training set" : "generated digits, test set",
                        &SL_SHAPE(1, SIDE, SIDE), count, 10, &mean, &deviation, &set);
   if (status != SL_OK) return status;
-  status = sl__byte_set_draw(set, &(struct sl__drawing){draw_digit, seed, train});
-  if (status == SL_OK)
-    *dataset = &set->set;
-  else
-    sl_dataset_free(&set->set);
-  return status;
+  return sl__byte_set_draw(set, &(struct sl__drawing){draw_digit, seed, train}, dataset);
 }
 
 const struct sl__reader sl__digits_reader = {

@@ -224,12 +224,7 @@ enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
       train ? "generated shapes, training set" : "generated shapes, test set", count, &set);
   if (status != SL_OK) return status;
   set->set.info.class_names = names;
-  status = sl__byte_set_draw(set, &(struct sl__drawing){draw_shape, seed, train});
-  if (status == SL_OK)
-    *dataset = &set->set;
-  else
-    sl_dataset_free(&set->set);
-  return status;
+  return sl__byte_set_draw(set, &(struct sl__drawing){draw_shape, seed, train}, dataset);
 }
 
 const struct sl__reader sl__shapes_reader = {

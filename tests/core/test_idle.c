@@ -1,10 +1,10 @@
 /* Idle workers sleep (core/runtime/idle.h): they use no processor, and a task wakes them, whichever
  * scheduler or worker gets it. */
 #include <starpu.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "core/base/cpu_time.h"
 #include "core/runtime/idle.h"
 #include "tests/common/check.h"
 
@@ -31,13 +31,6 @@ static int close_cpus(void **state) {
   return 0;
 }
 
-static double processor_seconds(void) {
-  struct rusage used;
-  getrusage(RUSAGE_SELF, &used);
-  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-         1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-}
-
 /* Workers that spin would use a second of processor time each, or what other programs leave them.
  */
 static void idle_workers_use_no_processor(void **state) {
@@ -46,9 +39,9 @@ static void idle_workers_use_no_processor(void **state) {
   sl__idle_set_sleep(0, 10000);
   usleep(200000);
   unsigned sleeps = sl__idle_sleeps();
-  double before = processor_seconds();
+  double before = sl__cpu_time_now().own;
   usleep(1000000);
-  double used = processor_seconds() - before;
+  double used = sl__cpu_time_now().own - before;
   print_message("%.3f s of processor time in 1 s, %u sleeps\n", used, sl__idle_sleeps() - sleeps);
   assert_true(sl__idle_sleeps() - sleeps > 2);
   assert_true(used < 0.4);
