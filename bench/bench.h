@@ -9,6 +9,12 @@
 
 double bench_now(void);
 
+/* For qsort: doubles, the smallest first. */
+static inline int bench_compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
 /* Print the object as one line and drop it. Returns 0, or 1 where that failed. */
 int bench_print(json_t *line);
 

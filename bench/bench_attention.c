@@ -34,11 +34,6 @@ struct slice {
   struct sl__tensor *t[TENSORS];
 };
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static enum sl_status slice_new(struct sl_context *context, const int64_t *d, int64_t rows,
                                 struct slice *s) {
   const struct sl_shape shape[TENSORS] = {
@@ -103,7 +98,7 @@ static int measure(const struct bench *b, const char *text) {
   for (int i = 0; i < b->replicas; i++)
     for (int k = 0; k < TENSORS; k++) sl__tensor_free(slices[i].t[k]);
   if (rounds < 1) return 1;
-  for (int k = 0; k < 2; k++) qsort(ms[k], (size_t)rounds, sizeof **ms, compare);
+  for (int k = 0; k < 2; k++) qsort(ms[k], (size_t)rounds, sizeof **ms, bench_compare);
   return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "peer", "starling",
                                "bench", "attention", "shape", text, "rounds", rounds, "forward_ms",
                                ms[0][rounds / 2], "backward_ms", ms[1][rounds / 2],

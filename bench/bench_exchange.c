@@ -270,11 +270,6 @@ struct result {
   double us, us_p10, us_p90, slowdown, cpu_us, foreign;
 };
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Share of the machine that programs other than these ranks took; right on the first machine. */
 static double foreign_cpu(const struct bench *b, const struct sl__cpu_time *begin) {
   struct sl__cpu_time end = sl__cpu_time_now();
@@ -313,7 +308,7 @@ static void measure_once(const struct bench *b, const struct way *way, struct ex
   MPI_Allreduce(&x->sent, &r->sent, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
   MPI_Reduce(own, slowest, r->repetitions, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   if (b->rank != 0) return;
-  qsort(slowest, (size_t)r->repetitions, sizeof *slowest, compare);
+  qsort(slowest, (size_t)r->repetitions, sizeof *slowest, bench_compare);
   r->us = 1e6 * slowest[r->repetitions / 2];
   r->us_p10 = 1e6 * slowest[r->repetitions / 10];
   r->us_p90 = 1e6 * slowest[9 * r->repetitions / 10];

@@ -23,11 +23,6 @@
 enum { ROUNDS = 7, MOST_THREADS = 256, ANSWERS = 15, PAUSE_US = 200000 };
 static const double seconds = 0.4;
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* ---- the program's own work ---- */
 
 struct work {
@@ -73,7 +68,7 @@ static enum sl_status measure_speed(double share[ROUNDS]) {
     share[i] = speed_of_threads() / alone;
     sl_close(context);
   }
-  qsort(share, ROUNDS, sizeof *share, compare);
+  qsort(share, ROUNDS, sizeof *share, bench_compare);
   return SL_OK;
 }
 
@@ -89,7 +84,7 @@ static enum sl_status measure_answers(struct sl_predictor *predictor, int pause_
     if (status != SL_OK) return status;
     if (i >= 0) times[i] = bench_now() - begin;
   }
-  qsort(times, ANSWERS, sizeof *times, compare);
+  qsort(times, ANSWERS, sizeof *times, bench_compare);
   *us = 1e6 * times[ANSWERS / 2];
   return SL_OK;
 }

@@ -92,11 +92,6 @@ static const struct way {
 
 /* ---- measurement ---- */
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* us[i]: of a task, in round i. The first round, which allocates, is not among them. */
 static enum sl_status run(const struct bench *b, const struct way *way, double *us) {
   enum sl_status status = SL_OK;
@@ -115,7 +110,7 @@ static int measure(const struct bench *b, const struct way *way) {
     fprintf(stderr, "bench_latency: %s: %s\n", way->name, sl_error());
     return 1;
   }
-  qsort(us, (size_t)b->rounds, sizeof *us, compare);
+  qsort(us, (size_t)b->rounds, sizeof *us, bench_compare);
   return bench_print(json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f}", "peer", "starling",
                                "bench", "latency", "what", way->name, "device", b->device, "tasks",
                                b->tasks, "rounds", b->rounds, "us", us[b->rounds / 2], "us_min",

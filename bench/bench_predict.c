@@ -131,11 +131,6 @@ struct measured {
   double p50, p99, rate, foreign_cpu, kernels, overhead; /* seconds; samples/s */
 };
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static enum sl_status run(struct client *clients, struct sl_predictor *predictor, double seconds,
                           struct measured *m) {
   struct sl__cpu_time cpu = sl__cpu_time_now();
@@ -163,7 +158,7 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
     memcpy(at, clients[i].times, (size_t)clients[i].count * sizeof *all);
     at += clients[i].count;
   }
-  qsort(all, (size_t)m->requests, sizeof *all, compare);
+  qsort(all, (size_t)m->requests, sizeof *all, bench_compare);
   m->p50 = all[m->requests / 2];
   m->p99 = all[(int64_t)m->requests * 99 / 100];
   free(all);
@@ -195,7 +190,7 @@ static enum sl_status measure_alone(struct client *c, struct sl_predictor *predi
     kernels += (in - us) / 1e6;
     c->times[c->count++] = now - before - (in - us) / 1e6;
   }
-  qsort(c->times, (size_t)c->count, sizeof *c->times, compare);
+  qsort(c->times, (size_t)c->count, sizeof *c->times, bench_compare);
   m->kernels = kernels / c->count;
   m->overhead = c->times[c->count / 2];
   return status;

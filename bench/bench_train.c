@@ -193,11 +193,6 @@ struct measured {
   double idle;  /* share of the GPUs' time; below 0: no GPU, or no --idle */
 };
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* The share of the time since the last call in which the GPUs that worked had no task; below 0:
  * none worked. */
 static double gpu_idle(void) {
@@ -271,7 +266,7 @@ static double peak_memory_mb(void) {
 static json_t *describe(const struct bench *bench, const struct network *network,
                         struct sl_context *context, int replicas, struct measured *m) {
   const struct sl_trainer_options *trainer = &bench->trainer;
-  qsort(m->step_s, (size_t)m->times, sizeof *m->step_s, compare);
+  qsort(m->step_s, (size_t)m->times, sizeof *m->step_s, bench_compare);
   double median = m->step_s[m->times / 2], work = bench->workers;
   double gflops = work * network_gflop(network) / median;
   json_t *line =
