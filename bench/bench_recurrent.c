@@ -1,60 +1,52 @@
-/* The state's products of an LSTM, step by step, on one core: by the library that serves products;
- * by our own code with weights packed in units of 64 columns; and by the same in alternate order,
- * from the first unit to the last in one step, from the last to the first in the next
- * (codelets/lstm.c). All in turns; medians. */
+/* The state's products of an LSTM, step by step, on one core, of the forward and the backward
+ * pass: by the library that serves products, and by our own code
+ * (codelets/kernels/recurrent_gemm.h), without the packing. In turns; medians. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "bench/bench.h"
 #include "codelets/kernels/gemm.h"
-#include "codelets/kernels/skinny_gemm.h"
+#include "codelets/kernels/recurrent_gemm.h"
 #include "core/base/median.h"
 
-enum { ROWS = 10, STEPS = 35, ROUNDS = 40, UNIT = SL__SKINNY_GEMM_COLUMNS };
-enum way { LIBRARY, UNITS, ALTERNATE, WAYS };
+enum { STEPS = 35, ROUNDS = 40 };
+enum way { LIBRARY, OWN, WAYS };
 
-/* gates [rows, 4 hidden] of each step += h [rows, hidden] times weights [hidden, 4 hidden]. */
-struct layer {
-  int64_t hidden;
-  float *weight, *h, *gates;
+/* y [rows, columns] = x [rows, length] times weights, in each step. */
+struct product {
+  const char *pass;
+  struct sl__recurrent_gemm gemm;
+  int64_t rows;
+  float *weight, *packed, *x, *y;
 };
 
-static void add_unit(const struct layer *l, int64_t unit, float *gates) {
-  float sums[ROWS * UNIT];
-  int64_t width = 4 * l->hidden, first = unit * UNIT,
-          count = width - first < UNIT ? width - first : UNIT;
-  sl__skinny_gemm_add(ROWS, l->h, l->hidden, l->hidden, l->weight + first * l->hidden, UNIT, sums,
-                      SL__SKINNY_GEMM_WRITE, 0);
-  for (int64_t n = 0; n < ROWS; n++)
-    for (int64_t j = 0; j < count; j++) gates[n * width + first + j] += sums[n * UNIT + j];
-}
-
-static void run_step(const struct layer *l, enum way way, int step) {
-  int64_t width = 4 * l->hidden, units = (width + UNIT - 1) / UNIT;
-  float *gates = l->gates + step * ROWS * width;
+static void run_step(const struct product *p, enum way way, int step) {
+  const struct sl__recurrent_gemm *g = &p->gemm;
+  const struct sl__work_range all = {0, sl__recurrent_gemm_units(g)};
   if (way == LIBRARY)
-    sl__gemm(sl__gemm_preferred(), false, false, ROWS, width, l->hidden, 1, l->h, l->hidden,
-             l->weight, width, 1, gates, width);
+    sl__gemm(sl__gemm_preferred(), false, false, p->rows, g->columns, g->length, 1, p->x, g->length,
+             p->weight, g->columns, 0, p->y, g->columns);
   else
-    for (int64_t i = 0; i < units; i++)
-      add_unit(l, way == ALTERNATE && step % 2 ? units - 1 - i : i, gates);
+    sl__recurrent_gemm_step(g, sl__recurrent_gemm_begin(p->packed), all, step, p->rows, p->x,
+                            g->length, false, p->y, g->columns, 0);
 }
 
-static int measure(const struct layer *l) {
-  static const char *const names[] = {"library", "units", "alternate"};
+static int measure(const struct product *p, int64_t hidden) {
+  static const char *const names[] = {"library", "own"};
   double us[WAYS][ROUNDS];
   int failed = 0;
   for (int round = 0; round < ROUNDS; round++)
     for (int way = 0; way < WAYS; way++) {
       double begin = bench_now();
-      for (int step = 0; step < STEPS; step++) run_step(l, (enum way)way, step);
+      for (int step = 0; step < STEPS; step++) run_step(p, (enum way)way, step);
       us[way][round] = 1e6 * (bench_now() - begin) / STEPS;
     }
   for (int way = 0; way < WAYS && !failed; way++)
-    failed = bench_print(json_pack("{s:s, s:s, s:i, s:I, s:f}", "bench", "recurrent", "products",
-                                   names[way], "rows", ROWS, "hidden", (json_int_t)l->hidden,
-                                   "step_us", sl__median(ROUNDS, us[way])));
+    failed = bench_print(json_pack("{s:s, s:s, s:s, s:I, s:I, s:f}", "bench", "recurrent", "pass",
+                                   p->pass, "products", names[way], "rows", (json_int_t)p->rows,
+                                   "hidden", (json_int_t)hidden, "step_us",
+                                   sl__median(ROUNDS, us[way])));
   return failed;
 }
 
@@ -65,26 +57,38 @@ static float *make(int64_t floats) {
   return made;
 }
 
-/* The last unit may have columns beyond the weights'. */
-static int measure_hidden(int64_t hidden) {
-  int64_t width = 4 * hidden;
-  struct layer l = {hidden, make((width + UNIT) * hidden), make(ROWS * hidden),
-                    make(STEPS * ROWS * width)};
-  int failed = !l.weight || !l.h || !l.gates;
-  if (failed)
+static int measure_pass(const char *pass, int64_t rows, int64_t hidden, int64_t columns,
+                        int64_t length) {
+  struct product p = {.pass = pass,
+                      .gemm = {.gates = 1, .columns = columns, .length = length},
+                      .rows = rows,
+                      .weight = make(columns * length),
+                      .x = make(rows * length),
+                      .y = make(rows * columns)};
+  p.packed = make(sl__recurrent_gemm_floats(&p.gemm));
+  int failed = !p.weight || !p.packed || !p.x || !p.y;
+  if (failed) {
     fprintf(stderr, "bench_recurrent: no memory\n");
-  else
-    failed = measure(&l);
-  free(l.weight);
-  free(l.h);
-  free(l.gates);
+  } else {
+    sl__recurrent_gemm_pack_plain(&p.gemm, p.weight,
+                                  (struct sl__work_range){0, sl__recurrent_gemm_units(&p.gemm)},
+                                  sl__recurrent_gemm_begin(p.packed), 0);
+    failed = measure(&p, hidden);
+  }
+  free(p.weight);
+  free(p.packed);
+  free(p.x);
+  free(p.y);
   return failed;
 }
 
 int main(void) {
-  static const int64_t hidden[] = {200, 400, 650, 1024};
+  static const int64_t hidden[] = {400, 650, 1024}, rows[] = {10, 20, 32};
   int failed = 0;
-  for (size_t i = 0; i < sizeof hidden / sizeof *hidden && !failed; i++)
-    failed = measure_hidden(hidden[i]);
+  for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+    for (size_t r = 0; r < sizeof rows / sizeof *rows && !failed; r++) {
+      failed = measure_pass("forward", rows[r], hidden[i], 4 * hidden[i], hidden[i]);
+      if (!failed) failed = measure_pass("backward", rows[r], hidden[i], hidden[i], 4 * hidden[i]);
+    }
   return failed;
 }

@@ -7,6 +7,7 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/kernels/gemm.h"
+#include "codelets/kernels/recurrent_gemm.h"
 #include "core/base/error.h"
 
 /* The parts of a direction's parameters, and row pitches. */
@@ -58,38 +59,127 @@ SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const str
   }
 }
 
+/* ---- the state's products of a step: that of r and z, and that of q ---- */
+
+enum { R_AND_Z, Q, PRODUCTS };
+
+struct state_products {
+  struct sl__recurrent_gemm gemm[PRODUCTS];
+  float *packed[PRODUCTS];
+};
+
+static struct state_products products_of(const struct sl__recurrent_args *a, bool backward) {
+  struct state_products s = {0};
+  for (int i = 0; i < PRODUCTS; i++) {
+    int64_t hidden = a->hidden, gates = i == Q ? hidden : 2 * hidden;
+    s.gemm[i] = (struct sl__recurrent_gemm){
+        .gates = 1, .columns = backward ? hidden : gates, .length = backward ? gates : hidden};
+  }
+  return s;
+}
+
+static bool packing_pays(const struct sl__recurrent_args *a) {
+  return sl__recurrent_gemm_pays(a->rows, 3 * (int64_t)a->hidden * a->hidden);
+}
+
+/* Bytes for the packed weights; 0: they are not packed. */
+static size_t packed_bytes(const struct sl__recurrent_args *a, bool backward) {
+  const struct state_products s = products_of(a, backward);
+  int64_t floats = 0;
+  for (int i = 0; i < PRODUCTS; i++) floats += sl__recurrent_gemm_floats(&s.gemm[i]);
+  return packing_pays(a) ? sizeof(float) * (size_t)floats : 0;
+}
+
+static struct state_products pack(const struct sl__recurrent_args *a, bool backward,
+                                  const float *w_hh, float *memory) {
+  struct state_products s = products_of(a, backward);
+  for (int i = 0; i < PRODUCTS; i++, memory += sl__recurrent_gemm_floats(&s.gemm[0])) {
+    const struct sl__recurrent_gemm *g = &s.gemm[i];
+    const struct sl__work_range all = {0, sl__recurrent_gemm_units(g)};
+    int64_t hidden = a->hidden;
+    const float *weight = w_hh + (i == Q ? 2 * hidden * hidden : 0);
+    s.packed[i] = sl__recurrent_gemm_begin(memory);
+    (backward ? sl__recurrent_gemm_pack_plain : sl__recurrent_gemm_pack)(g, weight, all,
+                                                                         s.packed[i], 0);
+  }
+  return s;
+}
+
+/* The i-th product of the k-th step. In turns, as a product's units: what one step had last, the
+ * next one has first. */
+static int product_at(int64_t k, int i) { return k % 2 ? PRODUCTS - 1 - i : i; }
+
+static void run_product(const struct state_products *s, int i, int64_t k, int64_t rows,
+                        const float *x, int64_t x_pitch, bool add, float *y, int64_t y_pitch) {
+  const struct sl__work_range all = {0, sl__recurrent_gemm_units(&s->gemm[i])};
+  sl__recurrent_gemm_step(&s->gemm[i], s->packed[i], all, k, rows, x, x_pitch, add, y, y_pitch, 0);
+}
+
+/* Of r and z, to what the input's product has written; and of q, beside that. */
+static void forward_products(const struct sl__recurrent_args *a, const struct gru_parts *p,
+                             const float *state, const float *w_hh_t, float *now) {
+  int64_t hidden = a->hidden, row = a->steps * p->width;
+  sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, 2 * hidden, hidden, 1, state,
+           p->states, w_hh_t, p->gates, 1, now, row);
+  sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, hidden, 1, state,
+           p->states, w_hh_t + 2 * hidden, p->gates, 0, now + 3 * hidden, row);
+}
+
+static void backward_products(const struct sl__recurrent_args *a, const struct gru_parts *p,
+                              const float *now, float *dstate) {
+  int64_t hidden = a->hidden, row = a->steps * p->width;
+  sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, 2 * hidden, 1, now, row,
+           p->w_hh, hidden, 1, dstate, p->states);
+  sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, hidden, 1,
+           now + 3 * hidden, row, p->w_hh + 2 * hidden * hidden, hidden, 1, dstate, p->states);
+}
+
+/* ---- all steps ---- */
+
 static void forward(const struct sl__recurrent_args *a, int direction, const float *x,
-                    const float *param, float *state, float *y, float *saved, float *w_hh_t) {
+                    const float *param, float *state, float *y, float *saved, float *scratch) {
   struct gru_parts p = parts_of(a, param, direction);
+  struct state_products products;
   int64_t hidden = a->hidden, row = a->steps * p.width;
+  bool pays = packing_pays(a);
   saved += direction * 5 * hidden;
   state += direction * hidden;
   sl__gemm(sl__gemm_of(a->implementation), false, true, (int64_t)a->rows * a->steps, p.gates, a->in,
            1, x, a->in, p.w_ih, a->in, 0, saved, p.width);
-  sl__transpose(p.w_hh, p.gates, hidden, w_hh_t);
+  if (pays)
+    products = pack(a, false, p.w_hh, scratch);
+  else
+    sl__transpose(p.w_hh, p.gates, hidden, scratch);
   for (int64_t k = 0; k < a->steps; k++) {
     float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
-    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, 2 * hidden, hidden, 1, state,
-             p.states, w_hh_t, p.gates, 1, now, row);
-    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, hidden, 1, state,
-             p.states, w_hh_t + 2 * hidden, p.gates, 0, now + 3 * hidden, row);
+    if (!pays) forward_products(a, &p, state, scratch, now);
+    for (int i = 0; i < PRODUCTS && pays; i++) {
+      int at = product_at(k, i);
+      run_product(&products, at, k, a->rows, state, p.states, at == R_AND_Z,
+                  now + (at == Q ? 3 * hidden : 0), row);
+    }
     step_forward(a, &p, k, state, y, saved);
   }
 }
 
 static void backward_gates(const struct sl__recurrent_args *a, int direction, const float *param,
-                           float *saved, const float *dy, float *dstate) {
+                           float *saved, const float *dy, float *dstate, float *scratch) {
   struct gru_parts p = parts_of(a, param, direction);
+  struct state_products products;
   int64_t hidden = a->hidden, row = a->steps * p.width;
+  bool pays = packing_pays(a);
   saved += direction * 5 * hidden;
   dstate += direction * hidden;
+  if (pays) products = pack(a, true, p.w_hh, scratch);
   for (int64_t k = a->steps - 1; k >= 0; k--) {
     float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
     step_backward(a, &p, k, dy, dstate, saved);
-    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, 2 * hidden, 1, now, row,
-             p.w_hh, hidden, 1, dstate, p.states);
-    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, hidden, 1,
-             now + 3 * hidden, row, p.w_hh + 2 * hidden * hidden, hidden, 1, dstate, p.states);
+    if (!pays) backward_products(a, &p, now, dstate);
+    for (int i = 0; i < PRODUCTS && pays; i++) {
+      int at = product_at(k, i);
+      run_product(&products, at, k, a->rows, now + (at == Q ? 3 * hidden : 0), row, true, dstate,
+                  p.states);
+    }
   }
 }
 
@@ -131,7 +221,7 @@ SL__KERNEL void sl__gru_backward_gates_cpu(void *buffers[], void *cl_arg) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
   for (int d = 0; d < sl__directions(a); d++)
     backward_gates(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                   sl__buffer(buffers, 3));
+                   sl__buffer(buffers, 3), sl__buffer(buffers, 4));
 }
 
 /* The second direction's part is added to the first one's. */
@@ -189,7 +279,9 @@ enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__laun
   enum sl_status status;
   SL__TRY(check(context, "gru_forward", x, saved, param, time, &a));
   SL__TRY(sl__recurrent_check_state("gru_forward", 1, state, y, &a));
-  SL__TRY(sl__scratch(context, sl__recurrent_scratch(&a, 3, x->type == SL_BF16), &scratch));
+  size_t bytes = sl__recurrent_scratch(&a, 3, x->type == SL_BF16);
+  if (bytes < packed_bytes(&a, false)) bytes = packed_bytes(&a, false);
+  SL__TRY(sl__scratch(context, bytes, &scratch));
   return sl__submit(context, &sl__op_gru_forward, l, 6,
                     (struct sl__tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
@@ -208,7 +300,9 @@ enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct s
   SL__TRY(check(context, "gru_backward_gates", &x, saved, param, time, &a));
   SL__TRY(sl__recurrent_check_state("gru_backward_gates", 1, dstate, dy, &a));
   /* a GPU's: a step's gradients of r, z and q side by side, for one product */
-  SL__TRY(sl__scratch(context, sizeof(float) * 3 * (size_t)a.rows * (size_t)a.hidden, &scratch));
+  size_t bytes = sizeof(float) * 3 * (size_t)a.rows * (size_t)a.hidden;
+  if (bytes < packed_bytes(&a, true)) bytes = packed_bytes(&a, true);
+  SL__TRY(sl__scratch(context, bytes, &scratch));
   return sl__submit(context, &sl__op_gru_backward_gates, l, 5,
                     (struct sl__tensor *[]){param, saved, dy, dstate, scratch}, &a, sizeof a,
                     product_flops(&a, a.hidden), 0);

@@ -4,12 +4,12 @@
 #include "codelets/lstm.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/gemm.h"
+#include "codelets/kernels/recurrent_gemm.h"
 #include "codelets/kernels/tiles.h"
 #include "core/base/error.h"
 
@@ -69,21 +69,6 @@ SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const str
  * than ours; a single step does not repay packing the state's weights. */
 enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT };
 
-/* If weights exceed a core's caches, our product of weights packed in units takes 0.6 to 0.9 times
- * a library's time, for up to this number of rows. Measured with AVX2 from this number of hidden
- * values on, and with AVX-512 on cores with at least this second-level cache. */
-enum { PACKED_ROWS = 12, PACKED_HIDDEN = 512, PACKED_CACHE = 2 << 20 };
-
-static bool packing_pays(const struct sl__recurrent_args *a) {
-  int lanes = sl__lanes(0);
-  if (a->rows > PACKED_ROWS) return false;
-  if (lanes == 8) return a->hidden >= PACKED_HIDDEN;
-  if (lanes != 16) return false;
-  long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  int64_t bytes = (int64_t)sizeof(float) * 4 * a->hidden * a->hidden;
-  return cache >= PACKED_CACHE && bytes > cache;
-}
-
 static bool is_few(const struct sl__recurrent_args *a) {
   return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS && a->steps <= FEW_INPUTS / a->rows;
 }
@@ -102,21 +87,25 @@ static int64_t units_end(const struct sl__recurrent_args *a, int64_t unit) {
   return (unit + 1) * UNIT < a->hidden ? (unit + 1) * UNIT : a->hidden;
 }
 
-/* The state's weights of a unit's four gates. */
-static void pack_unit(const struct sl__recurrent_args *a, const float *w_hh, int64_t unit,
-                      float *packed) {
-  const float *column[SL__SKINNY_GEMM_COLUMNS];
-  int64_t hidden = a->hidden, last = units_end(a, unit) - 1;
-  for (int64_t i = 0; i < SL__SKINNY_GEMM_COLUMNS; i++) {
-    int64_t j = unit * UNIT + i % UNIT;
-    column[i] = w_hh + (i / UNIT * hidden + (j < last ? j : last)) * hidden;
-  }
-  sl__skinny_gemm_pack(column, hidden, packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden, 0);
+/* The state's product of a step: a unit has the four gates of its hidden values. */
+static struct sl__recurrent_gemm state_product(const struct sl__recurrent_args *a) {
+  return (struct sl__recurrent_gemm){.gates = 4, .columns = a->hidden, .length = a->hidden};
+}
+
+/* The same of the backward pass. */
+static struct sl__recurrent_gemm gradient_product(const struct sl__recurrent_args *a) {
+  return (struct sl__recurrent_gemm){
+      .gates = 1, .columns = a->hidden, .length = 4 * (int64_t)a->hidden};
+}
+
+static bool packing_pays(const struct sl__recurrent_args *a) {
+  return sl__recurrent_gemm_pays(a->rows, 4 * (int64_t)a->hidden * a->hidden);
 }
 
 static void pack_units(const struct sl__recurrent_args *a, const float *w_hh,
                        struct sl__work_range range, float *packed) {
-  for (int64_t unit = range.first; unit < range.end; unit++) pack_unit(a, w_hh, unit, packed);
+  const struct sl__recurrent_gemm product = state_product(a);
+  sl__recurrent_gemm_pack(&product, w_hh, range, packed, 0);
 }
 
 static struct sl__work_range all_units(const struct sl__recurrent_args *a) {
@@ -161,16 +150,6 @@ static void few_begin(const struct run *run, struct sl__work_range range) {
            (size_t)(units_end(a, range.end - 1) - first) * sizeof *run->saved);
 }
 
-/* Adds a unit's sums to its gates, for every row. */
-SL__SIMD static void add_gates(const struct run *run, int64_t t, int64_t unit, const float *sums) {
-  int64_t hidden = run->a->hidden, first = unit * UNIT, count = units_end(run->a, unit) - first;
-  for (int64_t n = 0; n < run->a->rows; n++, sums += SL__SKINNY_GEMM_COLUMNS) {
-    float *row = run->saved + (n * run->a->steps + t) * run->p.width + first;
-    for (int64_t g = 0; g < 4; g++)
-      for (int64_t j = 0; j < count; j++) row[g * hidden + j] += sums[g * UNIT + j];
-  }
-}
-
 /* A unit's step of a row. count is a constant for all units except the last, so a value is computed
  * in the same way on any core. */
 SL__INLINE void few_unit(const struct run *run, int64_t n, int64_t k, int64_t first,
@@ -198,20 +177,13 @@ SL__SIMD static void few_cells(const struct run *run, int64_t k, struct sl__work
   }
 }
 
-/* Adds the products of h, rows `pitch` apart, to the units' gates of the k-th step. Every second
- * step takes the units from last to first: it finds those in the cache that the step before had
- * last. */
+/* Adds the products of h, rows `pitch` apart, to the units' gates of the k-th step. */
 static void add_products(const struct run *run, int64_t k, const float *h, int64_t pitch,
                          struct sl__work_range range) {
-  int64_t hidden = run->a->hidden, t = sl__recurrent_step(run->a, run->p.direction, k);
-  for (int64_t i = range.first; i < range.end; i++) {
-    int64_t unit = k % 2 ? range.first + range.end - 1 - i : i;
-    float sums[PACKED_ROWS * SL__SKINNY_GEMM_COLUMNS];
-    sl__skinny_gemm_add(run->a->rows, h, pitch, hidden,
-                        run->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden,
-                        SL__SKINNY_GEMM_COLUMNS, sums, SL__SKINNY_GEMM_WRITE, 0);
-    add_gates(run, t, unit, sums);
-  }
+  const struct sl__recurrent_gemm product = state_product(run->a);
+  int64_t width = run->p.width, t = sl__recurrent_step(run->a, run->p.direction, k);
+  sl__recurrent_gemm_step(&product, run->packed, range, k, run->a->rows, h, pitch, true,
+                          run->saved + t * width, run->a->steps * width, 0);
 }
 
 static void few_step(const struct run *run, int64_t k, struct sl__work_range range) {
@@ -234,7 +206,7 @@ static struct run few_of(const void *cl_arg, void *buffers[], int direction) {
     run.p.b_ih = run.p.w_ih + biases_at(a);
     run.p.b_hh = run.p.b_ih + run.p.gates;
   } else {
-    run.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
+    run.own = sl__recurrent_gemm_begin(sl__buffer(buffers, 5));
     run.own += direction * sl__recurrent_units(a) * SL__SKINNY_GEMM_COLUMNS * a->hidden;
     run.packed = run.own;
   }
@@ -297,17 +269,26 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
   for (int64_t k = 0; k < a->steps; k++) forward_step(&run, k, scratch);
 }
 
+/* packed: memory for the state's weights, where packing pays. */
 static void backward_gates(const struct sl__recurrent_args *a, int direction, const float *param,
-                           float *saved, const float *dy, float *dstate) {
+                           float *saved, const float *dy, float *dstate, float *packed) {
   struct lstm_parts p = parts_of(a, param, direction);
+  const struct sl__recurrent_gemm product = gradient_product(a);
+  const struct sl__work_range all = {0, sl__recurrent_gemm_units(&product)};
   int64_t hidden = a->hidden, row = a->steps * p.width;
+  bool pays = packing_pays(a);
   saved += direction * 6 * hidden;
   dstate += direction * 2 * hidden;
+  if (pays) sl__recurrent_gemm_pack_plain(&product, p.w_hh, all, packed, 0);
   for (int64_t k = a->steps - 1; k >= 0; k--) {
-    int64_t t = sl__recurrent_step(a, direction, k);
+    const float *dgates = saved + sl__recurrent_step(a, direction, k) * p.width;
     step_backward(a, &p, k, dy, dstate, saved);
-    sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, p.gates, 1,
-             saved + t * p.width, row, p.w_hh, hidden, 0, dstate, p.states);
+    if (pays)
+      sl__recurrent_gemm_step(&product, packed, all, k, a->rows, dgates, row, false, dstate,
+                              p.states, 0);
+    else
+      sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, hidden, p.gates, 1, dgates,
+               row, p.w_hh, hidden, 0, dstate, p.states);
   }
 }
 
@@ -342,14 +323,15 @@ SL__KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
   }
   for (int d = 0; d < sl__directions(a); d++)
     forward(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-            sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
+            sl__buffer(buffers, 3), sl__buffer(buffers, 4),
+            sl__recurrent_gemm_begin(sl__buffer(buffers, 5)));
 }
 
 SL__KERNEL void sl__lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
   for (int d = 0; d < sl__directions(a); d++)
     backward_gates(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                   sl__buffer(buffers, 3));
+                   sl__buffer(buffers, 3), sl__recurrent_gemm_begin(sl__buffer(buffers, 4)));
 }
 
 /* The second direction's part is added to the first one's. */
@@ -428,17 +410,25 @@ out:
   return status;
 }
 
+/* Bytes for the state's weights, packed, of one direction after the other; a GPU needs none. */
+static size_t backward_scratch(const struct sl__recurrent_args *a) {
+  const struct sl__recurrent_gemm product = gradient_product(a);
+  return sizeof(float) * (packing_pays(a) ? (size_t)sl__recurrent_gemm_floats(&product) : 1);
+}
+
 enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *param, struct sl__tensor *saved,
                                        struct sl__tensor *dy, struct sl__tensor *dstate,
                                        int64_t features, int time) {
   struct sl__recurrent_args a;
-  struct sl__tensor x = {.shape = SL_SHAPE(saved->shape.dim[0], saved->shape.dim[1], features)};
+  struct sl__tensor *scratch,
+      x = {.shape = SL_SHAPE(saved->shape.dim[0], saved->shape.dim[1], features)};
   enum sl_status status;
   SL__TRY(check(context, "lstm_backward_gates", &x, saved, param, time, &a));
   SL__TRY(sl__recurrent_check_state("lstm_backward_gates", 2, dstate, dy, &a));
-  return sl__submit(context, &sl__op_lstm_backward_gates, l, 4,
-                    (struct sl__tensor *[]){param, saved, dy, dstate}, &a, sizeof a,
+  SL__TRY(sl__scratch(context, backward_scratch(&a), &scratch));
+  return sl__submit(context, &sl__op_lstm_backward_gates, l, 5,
+                    (struct sl__tensor *[]){param, saved, dy, dstate, scratch}, &a, sizeof a,
                     product_flops(&a, a.hidden), 0);
 out:
   return status;

@@ -15,6 +15,7 @@ typedef void run_dots(const float *const *row, const float *x, int64_t length, f
 enum {
   VECTORS = 4,             /* rows of a panel: a block has one panel or more */
   LENGTH = 256,            /* maximum rows of a panel, see panel_length */
+  MOST_AHEAD = 32,         /* floats that a product of a tile prefetches, at most: two lines */
   SL__SKINNY_GEMM_DOTS = 8 /* columns at a time */
 };
 #define SL__SKINNY_GEMM_EACH(use) use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7)
@@ -55,12 +56,13 @@ static int most_rows(run_tile *const *tiles) {
   return most;
 }
 
-/* The next `more` columns: their floats are prefetched in equal steps of at most a cache line. */
+/* The next `more` columns: their floats are prefetched in equal steps. */
 static struct ahead next_panel(run_tile *const *tiles, int64_t rows, int columns, int64_t length,
                                const float *weight, int64_t more, float *y) {
   int most = most_rows(tiles);
   int64_t step = more / ((rows + most - 1) / most);
-  return (struct ahead){weight + columns * length, step < 16 ? step : 16, y + columns};
+  return (struct ahead){weight + columns * length, step < MOST_AHEAD ? step : MOST_AHEAD,
+                        y + columns};
 }
 
 /* All rows by a panel, in groups of nearly equal size that fit into registers. */
@@ -194,20 +196,37 @@ void sl__skinny_gemm_dots(int64_t length, const float *x, const float *weight, c
   }
 }
 
-void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int64_t length,
-                          float *to, int most_lanes) {
+/* Vectors of the panel that begins with column c. */
+static int vectors_at(const struct width *w, int c, int columns) {
+  int vectors = (columns - c + w->lanes - 1) / w->lanes;
+  return vectors < VECTORS ? vectors : VECTORS;
+}
+
+void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int columns,
+                          int64_t length, float *to, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  for (int c = 0; c < SL__SKINNY_GEMM_COLUMNS; c += VECTORS * w.lanes)
-    w.pack(column + c, VECTORS, length, to + c * length);
+  for (int c = 0; c < columns; c += VECTORS * w.lanes)
+    w.pack(column + c, vectors_at(&w, c, columns), length, to + c * length);
+}
+
+void sl__skinny_gemm_pack_rows(const float *matrix, int64_t pitch, int columns, int64_t length,
+                               float *to, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  int panel = VECTORS * w.lanes;
+  for (int c = 0; c < columns; c += panel)
+    copy_rows(&w, columns - c < panel ? columns - c : panel, pitch, matrix + c, 0, length,
+              to + c * length);
 }
 
 void sl__skinny_gemm_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length,
                          const float *packed, int columns, float *y,
-                         enum sl__skinny_gemm_start start, int most_lanes) {
+                         enum sl__skinny_gemm_start start, const float *next, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  for (int c = 0; c < columns; c += VECTORS * w.lanes) {
-    int vectors = (columns - c + w.lanes - 1) / w.lanes;
-    run_rows(w.tiles[vectors < VECTORS ? vectors : VECTORS], rows, x, x_pitch, packed + c * length,
-             length, y + c, SL__SKINNY_GEMM_COLUMNS, start, &(struct ahead){.weight = packed});
-  }
+  int most = most_rows(w.tiles[VECTORS]);
+  int64_t groups = (rows + most - 1) / most, panel = VECTORS * w.lanes;
+  struct ahead ahead = {.weight = next ? next : packed, .step = next ? panel / groups : 0};
+  if (ahead.step > MOST_AHEAD) ahead.step = MOST_AHEAD;
+  for (int c = 0; c < columns; c += (int)panel)
+    run_rows(w.tiles[vectors_at(&w, c, columns)], rows, x, x_pitch, packed + c * length, length,
+             y + c, SL__SKINNY_GEMM_COLUMNS, start, &ahead);
 }

@@ -28,7 +28,7 @@ static void pack_dy(const struct sl__weight_gradient *g, const float *dy, int64_
     const float *sample[GROUP];
     for (int64_t i = 0; i < GROUP; i++)
       sample[i] = dy + (k + i < g->samples ? k + i : g->samples - 1) * g->out + row;
-    sl__skinny_gemm_pack(sample, rows, to + k * rows, lanes);
+    sl__skinny_gemm_pack(sample, GROUP, rows, to + k * rows, lanes);
   }
 }
 
@@ -72,7 +72,7 @@ static void run_term(int64_t samples, const float *x, const float *dy, int64_t p
     enum sl__skinny_gemm_start start = more ? SL__SKINNY_GEMM_ADD
                                        : k  ? SL__SKINNY_GEMM_CONTINUE
                                             : SL__SKINNY_GEMM_WRITE;
-    sl__skinny_gemm_add(rows, dy + k * pitch, segment, count, x, columns, to, start, lanes);
+    sl__skinny_gemm_add(rows, dy + k * pitch, segment, count, x, columns, to, start, NULL, lanes);
   }
 }
 

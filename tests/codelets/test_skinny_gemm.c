@@ -104,9 +104,9 @@ static void check_packed(struct product p, int lanes) {
     column[c] = p.weight + c * p.length;
     for (int64_t n = 0; n < p.rows; n++) y[n * SL__SKINNY_GEMM_COLUMNS + c] = p.bias[c];
   }
-  sl__skinny_gemm_pack(column, p.length, packed, lanes);
+  sl__skinny_gemm_pack(column, SL__SKINNY_GEMM_COLUMNS, p.length, packed, lanes);
   sl__skinny_gemm_add(p.rows, p.x, p.length, p.length, packed, SL__SKINNY_GEMM_COLUMNS, y,
-                      SL__SKINNY_GEMM_CONTINUE, lanes);
+                      SL__SKINNY_GEMM_CONTINUE, NULL, lanes);
   p.columns = SL__SKINNY_GEMM_COLUMNS;
   compare(&p, y, SL__SKINNY_GEMM_COLUMNS);
   free(packed), free(y);
