@@ -23,7 +23,8 @@ flags="$flags -ffunction-sections -fdata-sections -DSL__EMULATED"
 flags="$flags -I$top -I$top/include $(pkg-config --cflags starpu-1.4 | sed 's/-I/-isystem /g')"
 flags="$flags -idirafter /usr/include ${host:+-idirafter /usr/include/$host}"
 kernels="direct_conv conv_scatter conv_backward_data conv_backward_weight conv_frame conv_epilogue
-  winograd winograd_backward_weight skinny_gemm weight_gradient onednn bf16_adapter"
+  winograd winograd_backward_weight skinny_gemm weight_gradient onednn bf16_adapter
+  recurrent_gemm"
 helpers="recurrent"
 operations=$(cd "$top/codelets" && ls *.c | sed -n 's/\.c$//p' |
   grep -Ev '^(message|ops|prepack|subgraph)$')
@@ -55,7 +56,7 @@ if ! compile $(for k in $kernels $helpers; do echo "codelets/kernels/$k"; done) 
 fi
 ok "the kernels are compiled for ARM"
 for test in test_direct_conv test_conv_backward_data test_conv_backward_weight test_winograd \
-  test_winograd_backward_weight test_skinny_gemm test_weight_gradient; do
+  test_winograd_backward_weight test_skinny_gemm test_weight_gradient test_recurrent_gemm; do
   run $test arm_cmocka conv2d activation $kernels
 done
 # whole operations, which run as soon as they are submitted
