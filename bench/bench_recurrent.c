@@ -1,6 +1,7 @@
 /* The state's products of an LSTM, step by step, on one core, of the forward and the backward
  * pass: by the library that serves products, and by our own code
- * (codelets/kernels/recurrent_gemm.h), without the packing. In turns; medians. */
+ * (codelets/kernels/recurrent_gemm.h), whole columns in a unit, without the packing. In turns;
+ * medians. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

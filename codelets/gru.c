@@ -78,16 +78,12 @@ static struct state_products products_of(const struct sl__recurrent_args *a, boo
   return s;
 }
 
-static bool packing_pays(const struct sl__recurrent_args *a) {
-  return sl__recurrent_gemm_pays(a->rows, 3 * (int64_t)a->hidden * a->hidden);
-}
-
 /* Bytes for the packed weights; 0: they are not packed. */
 static size_t packed_bytes(const struct sl__recurrent_args *a, bool backward) {
   const struct state_products s = products_of(a, backward);
   int64_t floats = 0;
   for (int i = 0; i < PRODUCTS; i++) floats += sl__recurrent_gemm_floats(&s.gemm[i]);
-  return packing_pays(a) ? sizeof(float) * (size_t)floats : 0;
+  return a->is_packed ? sizeof(float) * (size_t)floats : 0;
 }
 
 static struct state_products pack(const struct sl__recurrent_args *a, bool backward,
@@ -104,10 +100,6 @@ static struct state_products pack(const struct sl__recurrent_args *a, bool backw
   }
   return s;
 }
-
-/* The i-th product of the k-th step. In turns, as a product's units: what one step had last, the
- * next one has first. */
-static int product_at(int64_t k, int i) { return k % 2 ? PRODUCTS - 1 - i : i; }
 
 static void run_product(const struct state_products *s, int i, int64_t k, int64_t rows,
                         const float *x, int64_t x_pitch, bool add, float *y, int64_t y_pitch) {
@@ -141,20 +133,19 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
   struct gru_parts p = parts_of(a, param, direction);
   struct state_products products;
   int64_t hidden = a->hidden, row = a->steps * p.width;
-  bool pays = packing_pays(a);
   saved += direction * 5 * hidden;
   state += direction * hidden;
   sl__gemm(sl__gemm_of(a->implementation), false, true, (int64_t)a->rows * a->steps, p.gates, a->in,
            1, x, a->in, p.w_ih, a->in, 0, saved, p.width);
-  if (pays)
+  if (a->is_packed)
     products = pack(a, false, p.w_hh, scratch);
   else
     sl__transpose(p.w_hh, p.gates, hidden, scratch);
   for (int64_t k = 0; k < a->steps; k++) {
     float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
-    if (!pays) forward_products(a, &p, state, scratch, now);
-    for (int i = 0; i < PRODUCTS && pays; i++) {
-      int at = product_at(k, i);
+    if (!a->is_packed) forward_products(a, &p, state, scratch, now);
+    for (int i = 0; i < PRODUCTS && a->is_packed; i++) {
+      int at = k % 2 ? PRODUCTS - 1 - i : i; /* first what the step before has had last */
       run_product(&products, at, k, a->rows, state, p.states, at == R_AND_Z,
                   now + (at == Q ? 3 * hidden : 0), row);
     }
@@ -167,19 +158,16 @@ static void backward_gates(const struct sl__recurrent_args *a, int direction, co
   struct gru_parts p = parts_of(a, param, direction);
   struct state_products products;
   int64_t hidden = a->hidden, row = a->steps * p.width;
-  bool pays = packing_pays(a);
   saved += direction * 5 * hidden;
   dstate += direction * hidden;
-  if (pays) products = pack(a, true, p.w_hh, scratch);
+  if (a->is_packed) products = pack(a, true, p.w_hh, scratch);
   for (int64_t k = a->steps - 1; k >= 0; k--) {
     float *now = saved + sl__recurrent_step(a, direction, k) * p.width;
     step_backward(a, &p, k, dy, dstate, saved);
-    if (!pays) backward_products(a, &p, now, dstate);
-    for (int i = 0; i < PRODUCTS && pays; i++) {
-      int at = product_at(k, i);
-      run_product(&products, at, k, a->rows, now + (at == Q ? 3 * hidden : 0), row, true, dstate,
+    if (!a->is_packed) backward_products(a, &p, now, dstate);
+    for (int i = 0; i < PRODUCTS && a->is_packed; i++) /* both add to dstate: in a fixed order */
+      run_product(&products, i, k, a->rows, now + (i == Q ? 3 * hidden : 0), row, true, dstate,
                   p.states);
-    }
   }
 }
 
@@ -252,12 +240,14 @@ static enum sl_status check(struct sl_context *context, const char *name,
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
       sd[2] % (5 * ways) == 0) {
     int64_t hidden = sd[2] / (5 * ways);
-    *a = (struct sl__recurrent_args){.rows = (int32_t)xd[0],
-                                     .steps = (int32_t)xd[1],
-                                     .in = (int32_t)xd[2],
-                                     .hidden = (int32_t)hidden,
-                                     .implementation = sl__product_choice(context),
-                                     .time = time};
+    *a = (struct sl__recurrent_args){
+        .rows = (int32_t)xd[0],
+        .steps = (int32_t)xd[1],
+        .in = (int32_t)xd[2],
+        .hidden = (int32_t)hidden,
+        .implementation = sl__product_choice(context),
+        .time = time,
+        .is_packed = sl__recurrent_gemm_pays(xd[0], 3 * hidden * hidden)};
     if (block->shape.dim[0] == ways * sl__recurrent_params(a, 3)) return SL_OK;
   }
   return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,

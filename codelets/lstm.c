@@ -10,7 +10,6 @@
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/recurrent_gemm.h"
-#include "codelets/kernels/tiles.h"
 #include "core/base/error.h"
 
 /* The parts of a direction's parameters, and row pitches. */
@@ -87,6 +86,11 @@ static int64_t units_end(const struct sl__recurrent_args *a, int64_t unit) {
   return (unit + 1) * UNIT < a->hidden ? (unit + 1) * UNIT : a->hidden;
 }
 
+_Static_assert((int)SL__SKINNY_GEMM_COLUMNS / 4 == (int)UNIT,
+               "the parts that cores share are whole units");
+_Static_assert((int)FEW_ROWS <= (int)SL__RECURRENT_GEMM_ROWS,
+               "few rows go through the same product");
+
 /* The state's product of a step: a unit has the four gates of its hidden values. */
 static struct sl__recurrent_gemm state_product(const struct sl__recurrent_args *a) {
   return (struct sl__recurrent_gemm){.gates = 4, .columns = a->hidden, .length = a->hidden};
@@ -96,10 +100,6 @@ static struct sl__recurrent_gemm state_product(const struct sl__recurrent_args *
 static struct sl__recurrent_gemm gradient_product(const struct sl__recurrent_args *a) {
   return (struct sl__recurrent_gemm){
       .gates = 1, .columns = a->hidden, .length = 4 * (int64_t)a->hidden};
-}
-
-static bool packing_pays(const struct sl__recurrent_args *a) {
-  return sl__recurrent_gemm_pays(a->rows, 4 * (int64_t)a->hidden * a->hidden);
 }
 
 static void pack_units(const struct sl__recurrent_args *a, const float *w_hh,
@@ -259,7 +259,7 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
                     .state = state + direction * 2 * hidden,
                     .y = y,
                     .saved = saved + direction * 6 * hidden,
-                    .packed = packing_pays(a) ? scratch : NULL};
+                    .packed = a->is_packed ? scratch : NULL};
   sl__gemm(sl__gemm_of(a->implementation), false, true, (int64_t)a->rows * a->steps, run.p.gates,
            a->in, 1, x, a->in, run.p.w_ih, a->in, 0, run.saved, run.p.width);
   if (run.packed)
@@ -269,21 +269,20 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
   for (int64_t k = 0; k < a->steps; k++) forward_step(&run, k, scratch);
 }
 
-/* packed: memory for the state's weights, where packing pays. */
+/* packed: memory for the state's weights, where they are packed. */
 static void backward_gates(const struct sl__recurrent_args *a, int direction, const float *param,
                            float *saved, const float *dy, float *dstate, float *packed) {
   struct lstm_parts p = parts_of(a, param, direction);
   const struct sl__recurrent_gemm product = gradient_product(a);
   const struct sl__work_range all = {0, sl__recurrent_gemm_units(&product)};
   int64_t hidden = a->hidden, row = a->steps * p.width;
-  bool pays = packing_pays(a);
   saved += direction * 6 * hidden;
   dstate += direction * 2 * hidden;
-  if (pays) sl__recurrent_gemm_pack_plain(&product, p.w_hh, all, packed, 0);
+  if (a->is_packed) sl__recurrent_gemm_pack_plain(&product, p.w_hh, all, packed, 0);
   for (int64_t k = a->steps - 1; k >= 0; k--) {
     const float *dgates = saved + sl__recurrent_step(a, direction, k) * p.width;
     step_backward(a, &p, k, dy, dstate, saved);
-    if (pays)
+    if (a->is_packed)
       sl__recurrent_gemm_step(&product, packed, all, k, a->rows, dgates, row, false, dstate,
                               p.states, 0);
     else
@@ -362,12 +361,14 @@ static enum sl_status check(struct sl_context *context, const char *name,
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
       sd[2] % (6 * ways) == 0) {
     int64_t hidden = sd[2] / (6 * ways);
-    *a = (struct sl__recurrent_args){.rows = (int32_t)xd[0],
-                                     .steps = (int32_t)xd[1],
-                                     .in = (int32_t)xd[2],
-                                     .hidden = (int32_t)hidden,
-                                     .implementation = sl__product_choice(context),
-                                     .time = time};
+    *a = (struct sl__recurrent_args){
+        .rows = (int32_t)xd[0],
+        .steps = (int32_t)xd[1],
+        .in = (int32_t)xd[2],
+        .hidden = (int32_t)hidden,
+        .implementation = sl__product_choice(context),
+        .time = time,
+        .is_packed = sl__recurrent_gemm_pays(xd[0], 4 * hidden * hidden)};
     if (block->shape.dim[0] == ways * sl__recurrent_params(a, 4)) return SL_OK;
   }
   return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
@@ -410,10 +411,10 @@ out:
   return status;
 }
 
-/* Bytes for the state's weights, packed, of one direction after the other; a GPU needs none. */
+/* Bytes for the state's weights, packed, of one direction after the other. */
 static size_t backward_scratch(const struct sl__recurrent_args *a) {
   const struct sl__recurrent_gemm product = gradient_product(a);
-  return sizeof(float) * (packing_pays(a) ? (size_t)sl__recurrent_gemm_floats(&product) : 1);
+  return sizeof(float) * (a->is_packed ? (size_t)sl__recurrent_gemm_floats(&product) : 1);
 }
 
 enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,

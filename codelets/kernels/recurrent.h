@@ -21,7 +21,8 @@ enum sl__time {
 /* Arguments of all recurrent operations. */
 struct sl__recurrent_args {
   int32_t rows, steps, in, hidden, implementation;
-  int32_t time; /* set of enum sl__time */
+  int32_t time;      /* set of enum sl__time */
+  int32_t is_packed; /* a CPU packs the state's weights; see recurrent_gemm.h */
 };
 
 /* Two directions have their parts side by side: parameters in one block, and in each row of the
@@ -82,9 +83,9 @@ static inline int64_t sl__recurrent_units(const struct sl__recurrent_args *a) {
   return ((int64_t)a->hidden + SL__RECURRENT_UNIT - 1) / SL__RECURRENT_UNIT;
 }
 
-/* Bytes of a forward task's scratch memory. CPU: the state's weights, transposed or packed in
- * units, 64-byte aligned for vectors, of each direction. GPU: the state's products of a step, and
- * for bf16 after them the input's products of all steps or one. */
+/* Bytes of a forward task's scratch memory. CPU: the state's weights, transposed or, of an LSTM,
+ * packed in units, 64-byte aligned for vectors, of each direction. GPU: the state's products of a
+ * step, and for bf16 after them the input's products of all steps or one. */
 static inline size_t sl__recurrent_scratch(const struct sl__recurrent_args *a, int64_t gates,
                                            bool half) {
   int64_t step = sl__recurrent_state_floats(a, gates), all = sl__recurrent_input_floats(a, gates);

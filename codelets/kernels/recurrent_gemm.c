@@ -94,6 +94,9 @@ static int64_t unit_at(struct sl__work_range units, int64_t k, int64_t i) {
   return k % 2 ? units.end - 1 - i : units.first + i;
 }
 
+/* For fewer rows a product of a tile takes so little time that prefetching disturbs it. */
+enum { PREFETCH_ROWS = 5 };
+
 /* A step's i-th block of all; NULL behind the last one. */
 static const float *block_at(const struct sl__recurrent_gemm *g, const float *packed,
                              struct sl__work_range units, int64_t k, int64_t i) {
@@ -120,10 +123,10 @@ void sl__recurrent_gemm_step(const struct sl__recurrent_gemm *g, const float *pa
   int64_t blocks = blocks_of(g), count = units.end - units.first;
   for (int64_t i = 0; i < count * blocks; i++) {
     int64_t b = i % blocks, unit = unit_at(units, k, i / blocks);
+    const float *next = rows < PREFETCH_ROWS ? NULL : block_at(g, packed, units, k, i + 1);
     sl__skinny_gemm_add(rows, x + block_begin(g, b), x_pitch, block_length(g, b),
                         block_at(g, packed, units, k, i), width_of(g, unit), sums,
-                        b ? SL__SKINNY_GEMM_CONTINUE : SL__SKINNY_GEMM_WRITE,
-                        block_at(g, packed, units, k, i + 1), most_lanes);
+                        b ? SL__SKINNY_GEMM_CONTINUE : SL__SKINNY_GEMM_WRITE, next, most_lanes);
     if (b + 1 == blocks) store(g, unit, rows, sums, add, y, y_pitch);
   }
 }

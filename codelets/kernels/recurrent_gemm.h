@@ -11,7 +11,7 @@
 #include "codelets/kernels/skinny_gemm.h"
 #include "core/runtime/submit.h"
 
-enum { SL__RECURRENT_GEMM_ROWS = 32 }; /* maximum */
+enum { SL__RECURRENT_GEMM_ROWS = 32 }; /* maximum number of rows */
 
 /* The columns of the matrix are those of `gates` gates (1, 2 or 4), one gate behind the other; a
  * unit has as many columns of each. */
@@ -32,7 +32,8 @@ static inline float *sl__recurrent_gemm_begin(void *memory) {
   return (float *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
 }
 
-/* Is a step's product, or several, of that many weights together faster than a library's? */
+/* Is this product faster than a library's? weights: the number of all that a step reads. The answer
+ * depends on the processor, so the submit function asks, and the kernel's arguments have it. */
 bool sl__recurrent_gemm_pays(int64_t rows, int64_t weights);
 
 /* Packs units of the matrix W^T, where W [gates columns, length] has a layer's layout; or of a

@@ -56,13 +56,12 @@ static int most_rows(run_tile *const *tiles) {
   return most;
 }
 
-/* The next `more` columns: their floats are prefetched in equal steps. */
+/* The next `more` columns: their floats are prefetched in equal steps of at most a cache line. */
 static struct ahead next_panel(run_tile *const *tiles, int64_t rows, int columns, int64_t length,
                                const float *weight, int64_t more, float *y) {
   int most = most_rows(tiles);
   int64_t step = more / ((rows + most - 1) / most);
-  return (struct ahead){weight + columns * length, step < MOST_AHEAD ? step : MOST_AHEAD,
-                        y + columns};
+  return (struct ahead){weight + columns * length, step < 16 ? step : 16, y + columns};
 }
 
 /* All rows by a panel, in groups of nearly equal size that fit into registers. */

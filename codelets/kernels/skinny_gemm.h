@@ -40,9 +40,9 @@ void sl__skinny_gemm_transpose(int64_t columns, int64_t length, const float *wei
 void sl__skinny_gemm_dots(int64_t length, const float *x, const float *weight, const float *bias,
                           float *y, int64_t first, int64_t end, int most_lanes);
 
-/* Packs a block that is used often, of at most SL__SKINNY_GEMM_COLUMNS columns; the pointers behind
- * those of the columns, up to a whole vector, are of others. Or the first columns of a matrix
- * [length, ...], whose rows are `pitch` apart. */
+/* Packs a block that is used often, of at most SL__SKINNY_GEMM_COLUMNS columns, or as many columns
+ * of a matrix [length, ...] whose rows are `pitch` apart. Pointers are given for whole vectors; the
+ * values of those behind the columns are not used. */
 void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int columns,
                           int64_t length, float *to, int most_lanes);
 void sl__skinny_gemm_pack_rows(const float *matrix, int64_t pitch, int columns, int64_t length,
@@ -53,8 +53,8 @@ enum sl__skinny_gemm_start { SL__SKINNY_GEMM_CONTINUE, SL__SKINNY_GEMM_WRITE, SL
 
 /* x packed into y [rows, columns], rows SL__SKINNY_GEMM_COLUMNS apart; rows of x are x_pitch apart.
  * The last of the columns' vectors is written whole. packed has panels of 4 vectors of columns, the
- * last one of as many as there are. next: a block as large that is used next, which is prefetched
- * into the second-level cache; or NULL. */
+ * last one of as many as there are. next: a block as large that is used next; it is prefetched
+ * into the second-level cache, up to two lines for each product of a tile. Or NULL. */
 void sl__skinny_gemm_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length,
                          const float *packed, int columns, float *y,
                          enum sl__skinny_gemm_start start, const float *next, int most_lanes);

@@ -86,7 +86,7 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const 
   SL__TILE_ALL(BEGIN)
   for (int64_t k = 0; k < count; k++) {
     __builtin_prefetch(ahead + k * step, 0, 2);
-    __builtin_prefetch(ahead + k * step + step / 2, 0, 2);
+    if (step > SL__LINE) __builtin_prefetch(ahead + k * step + step / 2, 0, 2);
     MULTIPLY_ALL
   }
   if (start == SL__SKINNY_GEMM_ADD) {
