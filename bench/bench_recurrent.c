@@ -9,6 +9,7 @@
 #include "bench/bench.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/recurrent_gemm.h"
+#include "codelets/kernels/tiles.h"
 #include "core/base/median.h"
 
 enum { STEPS = 35, ROUNDS = 40 };
@@ -29,8 +30,8 @@ static void run_step(const struct product *p, enum way way, int step) {
     sl__gemm(sl__gemm_preferred(), false, false, p->rows, g->columns, g->length, 1, p->x, g->length,
              p->weight, g->columns, 0, p->y, g->columns);
   else
-    sl__recurrent_gemm_step(g, sl__recurrent_gemm_begin(p->packed), all, step, p->rows, p->x,
-                            g->length, false, p->y, g->columns, 0);
+    sl__recurrent_gemm_step(g, sl__line_begin(p->packed), all, step, p->rows, p->x, g->length,
+                            false, p->y, g->columns, 0);
 }
 
 static int measure(const struct product *p, int64_t hidden) {
@@ -73,7 +74,7 @@ static int measure_pass(const char *pass, int64_t rows, int64_t hidden, int64_t 
   } else {
     sl__recurrent_gemm_pack_plain(&p.gemm, p.weight,
                                   (struct sl__work_range){0, sl__recurrent_gemm_units(&p.gemm)},
-                                  sl__recurrent_gemm_begin(p.packed), 0);
+                                  sl__line_begin(p.packed), 0);
     failed = measure(&p, hidden);
   }
   free(p.weight);

@@ -435,7 +435,7 @@ static void request_sequence(const struct work *w) {
 static void each_head(struct work *w, const void *cl_arg, float *scratch, bool backward,
                       void (*head)(struct work *w)) {
   struct sl__work_range range = sl__work_range(cl_arg, w->a->rows * w->a->kv_heads);
-  lay_out(w, (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63), backward);
+  lay_out(w, sl__line_begin(scratch), backward);
   find_turns(w->a, w->turns);
   for (int64_t i = range.first; i < range.end; i++) {
     w->row = i / w->a->kv_heads;

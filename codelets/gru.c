@@ -8,6 +8,7 @@
 #include "codelets/codelets.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/recurrent_gemm.h"
+#include "codelets/kernels/tiles.h"
 #include "core/base/error.h"
 
 /* The parts of a direction's parameters, and row pitches. */
@@ -94,7 +95,7 @@ static struct state_products pack(const struct sl__recurrent_args *a, bool backw
     const struct sl__work_range all = {0, sl__recurrent_gemm_units(g)};
     int64_t hidden = a->hidden;
     const float *weight = w_hh + (i == Q ? 2 * hidden * hidden : 0);
-    s.packed[i] = sl__recurrent_gemm_begin(memory);
+    s.packed[i] = sl__line_begin(memory);
     (backward ? sl__recurrent_gemm_pack_plain : sl__recurrent_gemm_pack)(g, weight, all,
                                                                          s.packed[i], 0);
   }
@@ -229,35 +230,15 @@ SL__KERNEL void sl__gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-/* Sizes from x [N, T, I] and saved [N, T, 5H] (with D directions [N, T, D 5H]); block: parameters
- * or their gradient. */
 static enum sl_status check(struct sl_context *context, const char *name,
                             const struct sl__tensor *x, const struct sl__tensor *saved,
                             const struct sl__tensor *block, int time,
                             struct sl__recurrent_args *a) {
-  char xt[96], st[96];
-  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim, ways = time & SL__TIME_BOTH ? 2 : 1;
-  if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
-      sd[2] % (5 * ways) == 0) {
-    int64_t hidden = sd[2] / (5 * ways);
-    *a = (struct sl__recurrent_args){
-        .rows = (int32_t)xd[0],
-        .steps = (int32_t)xd[1],
-        .in = (int32_t)xd[2],
-        .hidden = (int32_t)hidden,
-        .implementation = sl__product_choice(context),
-        .time = time,
-        .is_packed = sl__recurrent_gemm_pays(xd[0], 3 * hidden * hidden)};
-    if (block->shape.dim[0] == ways * sl__recurrent_params(a, 3)) return SL_OK;
-  }
-  return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
-                  sl_shape_text(&x->shape, xt, sizeof xt),
-                  sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
+  return sl__recurrent_check(context, name, 3, 5, x, saved, block, time, a);
 }
 
 static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
-  return 6.0 * sl__directions(a) * (double)a->rows * (double)a->steps * (double)a->hidden *
-         (double)inputs;
+  return sl__recurrent_flops(a, 3, inputs);
 }
 
 enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__launch *l,

@@ -10,6 +10,7 @@
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/recurrent_gemm.h"
+#include "codelets/kernels/tiles.h"
 #include "core/base/error.h"
 
 /* The parts of a direction's parameters, and row pitches. */
@@ -206,7 +207,7 @@ static struct run few_of(const void *cl_arg, void *buffers[], int direction) {
     run.p.b_ih = run.p.w_ih + biases_at(a);
     run.p.b_hh = run.p.b_ih + run.p.gates;
   } else {
-    run.own = sl__recurrent_gemm_begin(sl__buffer(buffers, 5));
+    run.own = sl__line_begin(sl__buffer(buffers, 5));
     run.own += direction * sl__recurrent_units(a) * SL__SKINNY_GEMM_COLUMNS * a->hidden;
     run.packed = run.own;
   }
@@ -322,15 +323,14 @@ SL__KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
   }
   for (int d = 0; d < sl__directions(a); d++)
     forward(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-            sl__buffer(buffers, 3), sl__buffer(buffers, 4),
-            sl__recurrent_gemm_begin(sl__buffer(buffers, 5)));
+            sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__line_begin(sl__buffer(buffers, 5)));
 }
 
 SL__KERNEL void sl__lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
   for (int d = 0; d < sl__directions(a); d++)
     backward_gates(a, d, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                   sl__buffer(buffers, 3), sl__recurrent_gemm_begin(sl__buffer(buffers, 4)));
+                   sl__buffer(buffers, 3), sl__line_begin(sl__buffer(buffers, 4)));
 }
 
 /* The second direction's part is added to the first one's. */
@@ -350,35 +350,15 @@ SL__KERNEL void sl__lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-/* Sizes from x [N, T, I] and saved [N, T, 6H] (with D directions [N, T, D 6H]); block: parameters
- * or their gradient. */
 static enum sl_status check(struct sl_context *context, const char *name,
                             const struct sl__tensor *x, const struct sl__tensor *saved,
                             const struct sl__tensor *block, int time,
                             struct sl__recurrent_args *a) {
-  char xt[96], st[96];
-  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim, ways = time & SL__TIME_BOTH ? 2 : 1;
-  if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
-      sd[2] % (6 * ways) == 0) {
-    int64_t hidden = sd[2] / (6 * ways);
-    *a = (struct sl__recurrent_args){
-        .rows = (int32_t)xd[0],
-        .steps = (int32_t)xd[1],
-        .in = (int32_t)xd[2],
-        .hidden = (int32_t)hidden,
-        .implementation = sl__product_choice(context),
-        .time = time,
-        .is_packed = sl__recurrent_gemm_pays(xd[0], 4 * hidden * hidden)};
-    if (block->shape.dim[0] == ways * sl__recurrent_params(a, 4)) return SL_OK;
-  }
-  return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
-                  sl_shape_text(&x->shape, xt, sizeof xt),
-                  sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
+  return sl__recurrent_check(context, name, 4, 6, x, saved, block, time, a);
 }
 
 static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
-  return 8.0 * sl__directions(a) * (double)a->rows * (double)a->steps * (double)a->hidden *
-         (double)inputs;
+  return sl__recurrent_flops(a, 4, inputs);
 }
 
 enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,

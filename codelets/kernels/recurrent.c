@@ -1,5 +1,7 @@
 #include "codelets/kernels/recurrent.h"
 
+#include "codelets/kernels/choice.h"
+#include "codelets/kernels/recurrent_gemm.h"
 #include "core/base/error.h"
 #include "core/base/simd.h"
 #include "core/runtime/tensor.h"
@@ -25,6 +27,30 @@ SL__SIMD void sl__column_sums(const float *from, int64_t rows, int64_t width, in
       for (int64_t j = 0; j < count; j++) part[j] += from[n * width + at + j];
     for (int64_t j = 0; j < count; j++) sum[at + j] = (add ? sum[at + j] : 0) + part[j];
   }
+}
+
+enum sl_status sl__recurrent_check(struct sl_context *context, const char *name, int gates,
+                                   int parts, const struct sl__tensor *x,
+                                   const struct sl__tensor *saved, const struct sl__tensor *block,
+                                   int time, struct sl__recurrent_args *a) {
+  char xt[96], st[96];
+  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim, ways = time & SL__TIME_BOTH ? 2 : 1;
+  if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
+      sd[2] % (parts * ways) == 0) {
+    int64_t hidden = sd[2] / (parts * ways);
+    *a = (struct sl__recurrent_args){
+        .rows = (int32_t)xd[0],
+        .steps = (int32_t)xd[1],
+        .in = (int32_t)xd[2],
+        .hidden = (int32_t)hidden,
+        .implementation = sl__product_choice(context),
+        .time = time,
+        .is_packed = sl__recurrent_gemm_pays(xd[0], gates * hidden * hidden)};
+    if (block->shape.dim[0] == ways * sl__recurrent_params(a, gates)) return SL_OK;
+  }
+  return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
+                  sl_shape_text(&x->shape, xt, sizeof xt),
+                  sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
 }
 
 enum sl_status sl__recurrent_check_state(const char *name, int states,

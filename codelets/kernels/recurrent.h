@@ -9,6 +9,7 @@
 #include <starling/base.h>
 
 struct sl__tensor;
+struct sl_context;
 
 /* The order in which a layer goes over its time steps, and its output: a set of these. */
 enum sl__time {
@@ -53,6 +54,20 @@ static inline int64_t sl__recurrent_output(const struct sl__recurrent_args *a, i
 static inline int64_t sl__recurrent_params(const struct sl__recurrent_args *a, int64_t gates) {
   return gates * a->hidden * ((int64_t)a->in + a->hidden + 2);
 }
+
+/* Floating-point operations of the products of `inputs` values of each row and step. */
+static inline double sl__recurrent_flops(const struct sl__recurrent_args *a, int gates,
+                                         int64_t inputs) {
+  return 2.0 * gates * sl__directions(a) * (double)a->rows * (double)a->steps * (double)a->hidden *
+         (double)inputs;
+}
+
+/* Sizes from x [N, T, I] and saved [N, T, parts H] (with D directions [N, T, D parts H]) of a layer
+ * with that many gates. block: parameters or their gradient. SL_BAD_SHAPE: they do not fit. */
+enum sl_status sl__recurrent_check(struct sl_context *context, const char *name, int gates,
+                                   int parts, const struct sl__tensor *x,
+                                   const struct sl__tensor *saved, const struct sl__tensor *block,
+                                   int time, struct sl__recurrent_args *a);
 
 /* The shapes of the carried state, of that many tensors in a row, and of y. */
 enum sl_status sl__recurrent_check_state(const char *name, int states,

@@ -24,12 +24,9 @@ static inline int64_t sl__recurrent_gemm_units(const struct sl__recurrent_gemm *
   return (g->columns + each - 1) / each;
 }
 
-/* Floats of memory for the packed matrix, which begins at a multiple of 64 bytes of it. */
+/* Floats of memory for the packed matrix, which begins at sl__line_begin of it. */
 static inline int64_t sl__recurrent_gemm_floats(const struct sl__recurrent_gemm *g) {
   return sl__recurrent_gemm_units(g) * SL__SKINNY_GEMM_COLUMNS * g->length + 16;
-}
-static inline float *sl__recurrent_gemm_begin(void *memory) {
-  return (float *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
 }
 
 /* Is this product faster than a library's? weights: the number of all that a step reads. The answer

@@ -47,6 +47,7 @@ void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], in
                           int64_t length, float *to, int most_lanes);
 void sl__skinny_gemm_pack_rows(const float *matrix, int64_t pitch, int columns, int64_t length,
                                float *to, int most_lanes);
+
 /* How a product meets the old values of y: its sums begin with them; or with 0, and replace them,
  * or are added to them. */
 enum sl__skinny_gemm_start { SL__SKINNY_GEMM_CONTINUE, SL__SKINNY_GEMM_WRITE, SL__SKINNY_GEMM_ADD };

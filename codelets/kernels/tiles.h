@@ -20,6 +20,11 @@
 #define SL__TARGET_4
 #endif
 
+/* The first multiple of 64 bytes in memory: the beginning of a cache line. */
+static inline float *sl__line_begin(void *memory) {
+  return (float *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+}
+
 enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* maximum */
 
 /* The sizes (rows, columns) whose sums, factors and one more factor fit into 16 registers, and into

@@ -15,12 +15,6 @@ enum { EVERY = 11 };
 enum { EVERY = 1 };
 #endif
 
-static float *random_floats(int64_t n, uint64_t stream) {
-  float *v = calloc((size_t)n + 1, sizeof *v);
-  for (int64_t i = 0; i < n; i++) v[i] = 2 * sl__uniform(1, stream, (uint64_t)i) - 1;
-  return v;
-}
-
 struct product {
   struct sl__recurrent_gemm gemm;
   int64_t rows;
@@ -110,7 +104,7 @@ static void check(int64_t rows, int64_t gates, int64_t columns, int64_t length) 
   p.old = random_floats(rows * pitch, 3);
   matrix = plain_of(&p);
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
-    float *packed = sl__recurrent_gemm_begin(memory);
+    float *packed = sl__line_begin(memory);
     if (sl__lanes(lanes) != lanes) continue;
     sl__recurrent_gemm_pack(&p.gemm, p.weight, all_units(&p), packed, lanes);
     check_packed(&p, packed, lanes);

@@ -8,12 +8,6 @@
 
 enum { GUARD = 9 }; /* floats between rows of y, and after them */
 
-static float *random_floats(int64_t n, uint64_t stream) {
-  float *v = calloc((size_t)n + 1, sizeof *v);
-  for (int64_t i = 0; i < n; i++) v[i] = 2 * sl__uniform(1, stream, (uint64_t)i) - 1;
-  return v;
-}
-
 static float *unset(int64_t n) {
   float *v = calloc((size_t)n, sizeof *v);
   for (int64_t i = 0; i < n; i++) v[i] = NAN;

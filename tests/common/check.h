@@ -32,11 +32,17 @@ static inline int open_operations(void **state) {
     sl__choice_force(context, -1);                                                                 \
   }
 
-/* n values in [-1, 1), the same for the same stream; rounded to float, so that both sides start
- * alike. */
+/* n values in [-1, 1), the same for the same stream; the doubles are rounded to float, so that both
+ * sides start alike. */
 static inline double *random_values(int64_t n, uint64_t stream) {
   double *v = calloc((size_t)n + 1, sizeof *v);
   for (int64_t i = 0; i < n; i++) v[i] = (double)(2 * sl__uniform(1, stream, (uint64_t)i) - 1);
+  return v;
+}
+
+static inline float *random_floats(int64_t n, uint64_t stream) {
+  float *v = calloc((size_t)n + 1, sizeof *v);
+  for (int64_t i = 0; i < n; i++) v[i] = 2 * sl__uniform(1, stream, (uint64_t)i) - 1;
   return v;
 }
 

@@ -51,12 +51,6 @@ static inline void fill(float *v, int64_t n, float value) {
   for (int64_t i = 0; i < n; i++) v[i] = value;
 }
 
-static inline float *random_floats(int64_t n, uint64_t stream) {
-  float *v = calloc((size_t)n, sizeof *v);
-  for (int64_t i = 0; i < n; i++) v[i] = 2 * sl__uniform(1, stream, (uint64_t)i) - 1;
-  return v;
-}
-
 static inline int from(int first, int last, uint64_t stream, int i) {
   return first + (int)(sl__uniform(7, stream, (uint64_t)i) * (float)(last - first + 1));
 }
