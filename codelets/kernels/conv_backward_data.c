@@ -8,6 +8,7 @@
 #include "codelets/kernels/direct_conv.h"
 #include "codelets/kernels/tiles.h"
 #include "codelets/kernels/winograd.h"
+#include "codelets/kernels/winograd_backward_data.h"
 #include "core/base/simd.h"
 
 /* Along one axis, the taps that meet the pixels of one remainder: first, first + stride, ... */
@@ -83,7 +84,8 @@ bool sl__conv_backward_data_fits(const struct sl__conv_args *a) {
 bool sl__conv_backward_data_winograd_serves(const struct sl__conv_args *a) {
   if (a->stride_h != 1 || a->stride_w != 1) return false;
   struct part p = part_of(a, 0, 0);
-  return sl__winograd_serves(&p.conv);
+  return sl__winograd_backward_data_serves(a) ||
+         (sl__winograd_serves(&p.conv) && !sl__conv_scatter_pays(a));
 }
 
 /* ---- memory ---- */
@@ -117,9 +119,14 @@ static bool goes_by_taps(const struct sl__conv_args *a) {
   return a->implementation == SL__DIRECT_CONV && sl__conv_scatter_pays(a);
 }
 
+static bool goes_by_tiles(const struct sl__conv_args *a) {
+  return a->implementation == SL__WINOGRAD && sl__winograd_backward_data_serves(a);
+}
+
 int64_t sl__conv_backward_data_scratch(const struct sl__conv_args *a) {
   int64_t most = 0;
   if (goes_by_taps(a)) return sl__conv_scatter_scratch(a);
+  if (goes_by_tiles(a)) return sl__winograd_backward_data_scratch(a);
   for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
     for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
       struct part p = part_of(a, row, column);
@@ -275,6 +282,10 @@ void sl__conv_backward_data(const struct sl__conv_args *a, const float *dy, cons
                             float *dx, float *scratch, bool add, int most_lanes) {
   if (goes_by_taps(a)) {
     sl__conv_scatter(a, dy, weight, dx, scratch, add, most_lanes);
+    return;
+  }
+  if (goes_by_tiles(a)) {
+    sl__winograd_backward_data(a, dy, weight, dx, scratch, add, most_lanes);
     return;
   }
   struct layout at = layout_of(a);

@@ -5,14 +5,20 @@
 #include "codelets/kernels/copy.h"
 #include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/tiles.h"
+#include "codelets/kernels/winograd_product.h"
+
+/* Outputs a side of a tile, and taps a side of the convolution's windows. */
+enum kind { TWO_BY_THREE, FOUR_BY_THREE, TWO_BY_FIVE };
 
 /* An image's tiles of 2x2 or 4x4 outputs are numbered row by row, `pitch` tiles a row; a vector
  * holds as many tiles as floats. Whole rows in whole vectors form a unit. */
 struct shape {
   int32_t lanes;
+  enum kind kind;
   int32_t side, places; /* of a tile: outputs, and values of its transformed window */
   int64_t channels;
-  int32_t height, width;
+  int32_t height, width;                    /* of y */
+  int32_t x_height, x_width, pad_h, pad_w;  /* with 3x3 taps x is as large as y */
   int32_t down, across; /* rows and columns of tiles */
   int32_t pitch;        /* tiles from row to row */
   int32_t unit_rows, unit_vectors;
@@ -22,9 +28,13 @@ struct shape {
   int32_t group; /* side 4: rows of tiles whose rows of x together are vectors in fours; 0: none */
   bool gathers;  /* vectors are neither of these nor parts of a row: they go through a buffer */
 
-  /* A channel of an image is split into one plane for each of a tile's outputs, with a row before
-   * and behind; in a plane the values of neighbouring tiles are adjacent. */
+  /* A channel of an image is split into planes in which the values of neighbouring tiles are
+   * adjacent. With 3x3 taps there is one plane for each of a tile's outputs, with a row before and
+   * behind. With 5x5 taps there is one for even and one for odd rows of each of a window's six
+   * columns, made from an image in a frame of zeros: no tile looks for a neighbour's column. */
   int64_t plane; /* floats */
+  int32_t planes;
+  int64_t image_row, image; /* floats of a row of the framed image, and of all rows */
 
   int64_t windows;        /* distance between matrices */
   int64_t sums, sums_row; /* the same, and between channels */
@@ -38,8 +48,6 @@ typedef void split_rows(const struct shape *g, const float *x, int32_t first, in
                         float *to);
 typedef void make_windows(const struct shape *g, const float *frame, int32_t first, int32_t end,
                           float *to);
-/* Sums of `rows` rows of weights by `vectors` vectors. */
-typedef void run_tile(const struct shape *g, const float *weight, const float *window, float *to);
 typedef void make_outputs(const struct shape *g, const float *sums, float bias, int32_t vectors,
                           const int32_t *at, float *to);
 
@@ -59,17 +67,19 @@ struct width {
   make_outputs *outputs;
 };
 
-static struct width width_of(int lanes, int side) {
+#define WIDTH(l)                                                                                   \
+  {{split_##l, windows_##l, tiles_##l, outputs_##l},                                               \
+   {split4_##l, windows4_##l, tiles_##l, outputs4_##l},                                            \
+   {split5_##l, windows5_##l, tiles_##l, outputs5_##l}}
+
+static struct width width_of(int lanes, enum kind kind) {
+  static const struct width widths[][3] = {
+      WIDTH(4),
 #ifdef SL__WIDTHS
-  if (lanes == 16 && side == 4)
-    return (struct width){split4_16, windows4_16, tiles_16, outputs4_16};
-  if (lanes == 16) return (struct width){split_16, windows_16, tiles_16, outputs_16};
-  if (lanes == 8 && side == 4) return (struct width){split4_8, windows4_8, tiles_8, outputs4_8};
-  if (lanes == 8) return (struct width){split_8, windows_8, tiles_8, outputs_8};
+      WIDTH(8), WIDTH(16)
 #endif
-  (void)lanes;
-  if (side == 4) return (struct width){split4_4, windows4_4, tiles_4, outputs4_4};
-  return (struct width){split_4, windows_4, tiles_4, outputs_4};
+  };
+  return widths[lanes / 8][kind];
 }
 
 /* ---- tables and memory ---- */
@@ -98,16 +108,19 @@ static void find_units(struct shape *g, int32_t images) {
   if (g->block > (int64_t)g->units * images) g->block = g->units * images;
 }
 
-/* Outputs a side of the tiles: 4, with 36 products instead of 64, if few tiles lie beyond the image
- * and the larger weights stay in a core's caches. It depends on the image only: weights are
- * transformed before the number of workers is known. */
-static int32_t side_of(const struct sl__conv_args *a) {
+/* Tiles of 4x4 outputs, with 36 products instead of 64, if few tiles lie beyond the image and the
+ * larger weights stay in a core's caches. It depends on the image only: weights are transformed
+ * before the number of workers is known. */
+static enum kind kind_of(const struct sl__conv_args *a) {
   const int64_t most_weights = 1 << 13;
+  if (a->kernel_h == 5) return TWO_BY_FIVE;
   int64_t fours = sl__whole_lines((int64_t)sl__ceil_div(a->height, 4) * sl__ceil_div(a->width, 4));
   int64_t twos = sl__whole_lines((int64_t)sl__ceil_div(a->height, 2) * sl__ceil_div(a->width, 2));
   bool few = (int64_t)a->channels * a->out_channels <= most_weights;
-  return few && 36 * fours < 16 * twos ? 4 : 2;
+  return few && 36 * fours < 16 * twos ? FOUR_BY_THREE : TWO_BY_THREE;
 }
+
+static int32_t places_of(enum kind kind) { return kind == TWO_BY_THREE ? 16 : 36; }
 
 /* See group. */
 static int32_t group_of(const struct shape *g) {
@@ -118,28 +131,39 @@ static int32_t group_of(const struct shape *g) {
 }
 
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
-  int32_t side = side_of(a);
+  enum kind kind = kind_of(a);
+  int32_t side = kind == FOUR_BY_THREE ? 4 : 2;
   struct shape g = {.lanes = lanes,
+                    .kind = kind,
                     .side = side,
-                    .places = (side + 2) * (side + 2),
+                    .places = places_of(kind),
+                    .planes = kind == TWO_BY_FIVE ? 12 : side * side,
                     .channels = a->channels,
-                    .height = a->height,
-                    .width = a->width,
-                    .down = sl__ceil_div(a->height, side),
-                    .across = sl__ceil_div(a->width, side)};
+                    .height = a->out_height,
+                    .width = a->out_width,
+                    .x_height = a->height,
+                    .x_width = a->width,
+                    .pad_h = a->pad_h,
+                    .pad_w = a->pad_w,
+                    .down = sl__ceil_div(a->out_height, side),
+                    .across = sl__ceil_div(a->out_width, side)};
   find_units(&g, a->images);
-  bool whole = a->height % side == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
+  bool whole = g.height % side == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
                g.unit_rows * g.pitch % lanes == 0;
-  g.halves = whole && side == 2 && 2 * a->width == lanes;
+  g.halves = whole && side == 2 && 2 * g.width == lanes;
   g.group = side == 4 ? group_of(&g) : 0;
-  g.gathers = !whole || (!g.halves && a->width % lanes);
+  g.gathers = !whole || (!g.halves && g.width % lanes);
   int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
   g.plane = sl__whole_lines(BEFORE + rows * g.pitch + lanes + 1);
+  if (kind == TWO_BY_FIVE) { /* and what vectors read behind a row */
+    g.image_row = sl__whole_lines(2 * ((int64_t)g.pitch + lanes) + 8);
+    g.image = 2 * rows * g.image_row;
+  }
   g.sums_row = vectors * lanes;
   /* padding: a channel's matrices must not all map to one set of a cache */
   g.windows = g.sums_row * a->channels + 16;
   g.sums = g.sums_row * a->out_channels + 16;
-  g.below = g.gathers ? side * g.sums_row : a->width;
+  g.below = g.gathers ? side * g.sums_row : g.width;
   return g;
 }
 
@@ -158,7 +182,7 @@ static struct layout layout_of(const struct shape *g) {
   struct layout l = {0};
   l.at = l.edges + sl__whole_lines(2 * (int64_t)g->unit_vectors * g->lanes);
   l.frame = l.at + sl__whole_lines(g->side * (int64_t)g->units * g->unit_vectors);
-  l.windows = l.frame + g->side * g->side * g->plane;
+  l.windows = l.frame + g->planes * g->plane + g->image;
   l.sums = l.windows + g->places * g->windows;
   l.buffer = l.sums + g->places * g->sums;
   l.own = l.buffer + (g->gathers ? g->side * g->side * g->sums_row : 0);
@@ -170,8 +194,7 @@ static struct layout layout_of(const struct shape *g) {
 static int64_t place_of(int64_t rows, int64_t channels) { return rows * channels + 16; }
 
 int64_t sl__winograd_weights(const struct sl__conv_args *a) {
-  int32_t side = side_of(a);
-  return (side + 2) * (side + 2) * place_of(a->out_channels, a->channels);
+  return places_of(kind_of(a)) * place_of(a->out_channels, a->channels);
 }
 
 /* Maximum over all widths: the largest need depends on the shape. */
@@ -185,18 +208,18 @@ int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed)
   return most + (is_transformed ? 0 : sl__winograd_weights(a)) + 16;
 }
 
-/* Tiles that fill vectors need 36 of 144 or 16 of 36 products, other tiles more; measured, it pays
- * up to 0.8. More weights than this do not stay in a core's caches. */
+/* Tiles that fill vectors need 36 of 144, 16 of 36 or 36 of 100 products, other tiles more;
+ * measured, it pays up to 0.8. More weights than this do not stay in a core's caches. */
 bool sl__winograd_serves(const struct sl__conv_args *a) {
-  const int32_t least = 16;
-  const int64_t most_weights = 1 << 16, most_scratch = 1 << 21;
-  if (!sl__winograd_has_window(a) || a->channels < least || a->out_channels < least ||
+  const int32_t least = 16, taps = sl__winograd_taps(a);
+  const int64_t most_weights = taps == 5 ? 1 << 14 : 1 << 16, most_scratch = 1 << 21;
+  if (!taps || a->channels < least || a->out_channels < least ||
       (int64_t)a->channels * a->out_channels > most_weights || sl__conv_x_size(a) > INT32_MAX / 4 ||
       sl__conv_y_size(a) > INT32_MAX / 4)
     return false;
   struct shape g = shape_of(a, sl__lanes(0));
   double products = (double)g.places * g.units * g.unit_vectors * g.lanes;
-  return products <= 0.8 * 9 * (double)sl__conv_pixels(a) &&
+  return products <= 0.8 * taps * taps * (double)sl__conv_pixels(a) &&
          sl__winograd_scratch(a, false) <= most_scratch;
 }
 
@@ -216,77 +239,91 @@ static void find_tables(const struct shape *g) {
 
 /* ---- weights ---- */
 
-/* G g of three values; the results in u are `step` apart. */
-SL__INLINE void times_2(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
-  for (int i = 0; i < 16; i++) {
-    float sum = 0.5f * (g0[i] + g2[i]), middle = 0.5f * g1[i];
-    u[i] = g0[i];
+enum { FILTERS = 16 }; /* that are transformed at a time */
+
+/* G g: values of g are `apart` floats apart, results in u `step`. */
+SL__INLINE void times_2(const float *g, const int apart, float *u, const int step) {
+  for (int i = 0; i < FILTERS; i++) {
+    float sum = 0.5f * (g[i] + g[2 * apart + i]), middle = 0.5f * g[apart + i];
+    u[i] = g[i];
     u[step + i] = sum + middle;
     u[2 * step + i] = sum - middle;
-    u[3 * step + i] = g2[i];
+    u[3 * step + i] = g[2 * apart + i];
   }
 }
 
-/* With the points of codelets/kernels/winograd_window.h. */
-SL__INLINE void times_4(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
+/* Of 3 or 5 values, with the points of codelets/kernels/winograd_window.h. */
+SL__INLINE void times_6(const int taps, const float *g, const int apart, float *u, const int step) {
   const float p = 0.625f, q = 1.5f, none = 1 / (p * p * q * q);
   const float by_p = 1 / (2 * p * p * (p * p - q * q)), by_q = 1 / (2 * q * q * (q * q - p * p));
-  for (int i = 0; i < 16; i++) {
-    float even_p = by_p * (g0[i] + p * p * g2[i]), odd_p = by_p * p * g1[i];
-    float even_q = by_q * (g0[i] + q * q * g2[i]), odd_q = by_q * q * g1[i];
-    u[i] = none * g0[i];
+  for (int i = 0; i < FILTERS; i++) {
+    float g1 = g[apart + i], g2 = g[2 * apart + i];
+    float g3 = taps == 5 ? g[3 * apart + i] : 0, g4 = taps == 5 ? g[4 * apart + i] : 0;
+    float even_p = by_p * (g[i] + p * p * (g2 + p * p * g4)), odd_p = by_p * p * (g1 + p * p * g3);
+    float even_q = by_q * (g[i] + q * q * (g2 + q * q * g4)), odd_q = by_q * q * (g1 + q * q * g3);
+    u[i] = none * g[i];
     u[step + i] = even_p + odd_p;
     u[2 * step + i] = even_p - odd_p;
     u[3 * step + i] = even_q + odd_q;
     u[4 * step + i] = even_q - odd_q;
-    u[5 * step + i] = g2[i];
+    u[5 * step + i] = taps == 5 ? g4 : g2;
   }
 }
 
-SL__INLINE void times(const int side, const float *g0, const float *g1, const float *g2, float *u,
-                      int64_t step) {
-  if (side == 4)
-    times_4(g0, g1, g2, u, step);
+SL__INLINE void times(const enum kind kind, const float *g, const int apart, float *u,
+                      const int step) {
+  if (kind == TWO_BY_THREE)
+    times_2(g, apart, u, step);
   else
-    times_2(g0, g1, g2, u, step);
+    times_6(kind == TWO_BY_FIVE ? 5 : 3, g, apart, u, step);
 }
 
-/* One output channel and up to 16 input channels; to: the first matrix. */
-SL__INLINE void transform_some(const float *weight, const int32_t count, const int side,
+/* Up to 16 filters; to: their place in the first matrix. */
+SL__INLINE void transform_some(const float *weight, const int64_t count, const enum kind kind,
                                int64_t pitch, float *to) {
-  float g[9][16], t[6][3][16], u[6][6][16];
-  const int n = side + 2;
-  for (int j = 0; j < 9; j++)
-    for (int32_t i = 0; i < 16; i++) g[j][i] = i < count ? weight[i * 9 + j] : 0;
-  for (int j = 0; j < 3; j++) times(side, g[j], g[3 + j], g[6 + j], t[0][j], 3 * 16);
-  for (int r = 0; r < n; r++) times(side, t[r][0], t[r][1], t[r][2], u[r][0], 16);
-  for (int r = 0; r < n; r++)
-    for (int c = 0; c < n; c++, to += pitch) memcpy(to, u[r][c], (size_t)count * sizeof *to);
+  const int taps = kind == TWO_BY_FIVE ? 5 : 3, n = kind == TWO_BY_THREE ? 4 : 6;
+  float g[25][FILTERS], t[6 * 5][FILTERS], u[36][FILTERS];
+  for (int j = 0; j < taps * taps; j++)
+    for (int i = 0; i < FILTERS; i++) g[j][i] = i < count ? weight[i * taps * taps + j] : 0;
+  for (int s = 0; s < taps; s++) times(kind, g[s], taps * FILTERS, t[s], taps * FILTERS);
+  for (int r = 0; r < n; r++) times(kind, t[r * taps], FILTERS, u[r * n], FILTERS);
+  for (int place = 0; place < n * n; place++, to += pitch)
+    memcpy(to, u[place], (size_t)count * sizeof *to);
 }
 
-SL__INLINE void transform(const float *weight, int64_t rows, int32_t channels, const int side,
+SL__INLINE void transform(const float *weight, int64_t filters, int64_t pitch, const enum kind kind,
                           float *to) {
-  int64_t pitch = place_of(rows, channels);
-  for (int64_t k = 0; k < rows; k++)
-    for (int32_t c = 0; c < channels; c += 16) {
-      const float *from = weight + (k * channels + c) * 9;
-      int32_t count = channels - c < 16 ? channels - c : 16;
-      transform_some(from, count, side, pitch, to + k * channels + c);
-    }
+  const int taps = kind == TWO_BY_FIVE ? 5 : 3;
+  int64_t i = 0;
+  for (; i + FILTERS <= filters; i += FILTERS)
+    transform_some(weight + i * taps * taps, FILTERS, kind, pitch, to + i);
+  if (i < filters) transform_some(weight + i * taps * taps, filters - i, kind, pitch, to + i);
 }
 
-SL__SIMD static void weights_of_2(const float *weight, int64_t rows, int32_t channels, float *to) {
-  transform(weight, rows, channels, 2, to);
+SL__SIMD static void weights_of_2_by_3(const float *weight, int64_t filters, int64_t pitch,
+                                       float *to) {
+  transform(weight, filters, pitch, TWO_BY_THREE, to);
 }
 
-SL__SIMD static void weights_of_4(const float *weight, int64_t rows, int32_t channels, float *to) {
-  transform(weight, rows, channels, 4, to);
+SL__SIMD static void weights_of_4_by_3(const float *weight, int64_t filters, int64_t pitch,
+                                       float *to) {
+  transform(weight, filters, pitch, FOUR_BY_THREE, to);
+}
+
+SL__SIMD static void weights_of_2_by_5(const float *weight, int64_t filters, int64_t pitch,
+                                       float *to) {
+  transform(weight, filters, pitch, TWO_BY_FIVE, to);
 }
 
 void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
                             int64_t end, float *to) {
-  (side_of(a) == 4 ? weights_of_4 : weights_of_2)(weight + first * a->channels * 9, end - first,
-                                                  a->channels, to);
+  int64_t pitch = place_of(end - first, a->channels), filters = (end - first) * a->channels;
+  weight += first * sl__conv_taps(a);
+  switch (kind_of(a)) {
+    case TWO_BY_THREE: weights_of_2_by_3(weight, filters, pitch, to); break;
+    case FOUR_BY_THREE: weights_of_4_by_3(weight, filters, pitch, to); break;
+    case TWO_BY_FIVE: weights_of_2_by_5(weight, filters, pitch, to); break;
+  }
 }
 
 /* ---- blocks ---- */
@@ -317,7 +354,7 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
   int lanes = sl__lanes(most_lanes);
   struct work w = {.args = a, .shape = shape_of(a, lanes)};
   struct layout at = layout_of(&w.shape);
-  w.width = width_of(lanes, w.shape.side);
+  w.width = width_of(lanes, w.shape.kind);
   w.shape.edges = (int32_t *)(begin + at.edges);
   w.shape.at = (int32_t *)(begin + at.at);
   w.frame = begin + at.frame;
@@ -331,17 +368,21 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
 /* With tiles of 2x2, vectors that are not longer than a row. */
 static split_rows *split_of(const struct work *w) {
   int lanes = w->shape.lanes, columns = w->args->width;
-  if (w->shape.side == 4) return w->width.split;
+  if (w->shape.kind == FOUR_BY_THREE) return w->width.split;
+  if (w->shape.kind == TWO_BY_FIVE) {
+    while (lanes > 4 && w->shape.pitch <= lanes / 2) lanes /= 2;
+    return width_of(lanes, TWO_BY_FIVE).split;
+  }
   while (lanes > 4 && columns < lanes) lanes /= 2;
   if (columns != lanes && lanes > 4 && columns / 2 < lanes) lanes /= 2;
-  return width_of(lanes, 2).split;
+  return width_of(lanes, TWO_BY_THREE).split;
 }
 
 /* Channel by channel, each through a frame that stays in the first-level cache. */
 static void transform_windows(const struct work *w, const struct block *b) {
   const struct shape *g = &w->shape;
   split_rows *split = split_of(w);
-  int64_t each = (int64_t)g->height * g->width;
+  int64_t each = (int64_t)g->x_height * g->x_width;
   int32_t first = b->first * g->unit_vectors, end = b->end * g->unit_vectors;
   const float *x = w->x + b->image * g->channels * each;
   for (int64_t i = 0; i < b->images; i++) {
@@ -353,23 +394,19 @@ static void transform_windows(const struct work *w, const struct block *b) {
   }
 }
 
-/* Vectors in pairs, with as many channels at a time as fit into registers. */
-static void multiply(const struct work *w, int64_t vectors) {
+static void multiply_windows(const struct work *w, int64_t vectors) {
   const struct shape *g = &w->shape;
-  int64_t rows = w->channels.end - w->channels.first;
-  for (int place = 0; place < g->places; place++)
-    for (int64_t v = 0; v < vectors; v += 2) {
-      run_tile *const *tiles = w->width.tiles[v + 1 < vectors ? 2 : 1];
-      const float *weight =
-          w->weight + place * w->weights + (w->channels.first - w->first_weight) * g->channels;
-      const float *window = w->windows + place * g->windows + v * g->channels * g->lanes;
-      int most = SL__TILE_ROWS;
-      while (!tiles[most]) most--;
-      for (int64_t k = 0; k < rows; k += most)
-        tiles[rows - k < most ? rows - k : most](
-            g, weight + k * g->channels, window,
-            w->sums + place * g->sums + k * g->sums_row + v * g->lanes);
-    }
+  const struct product p = {.places = g->places,
+                            .lanes = g->lanes,
+                            .rows = w->channels.end - w->channels.first,
+                            .channels = g->channels,
+                            .vectors = vectors,
+                            .weights = w->weights,
+                            .windows = g->windows,
+                            .sums = g->sums,
+                            .sums_row = g->sums_row};
+  multiply(&p, w->width.tiles,
+           w->weight + (w->channels.first - w->first_weight) * g->channels, w->windows, w->sums);
 }
 
 /* Rows of tiles [first, end) from the buffer, in which the tiles' rows follow each other. */
@@ -415,7 +452,7 @@ static void run_block(const struct work *w, const struct block *b) {
     sl__prefetch_for_write(w->y + (b->image * w->args->out_channels + w->channels.first) * plane,
                            (w->channels.end - w->channels.first) * plane);
   }
-  multiply(w, b->images * each);
+  multiply_windows(w, b->images * each);
   for (int64_t i = 0; i < b->images; i++)
     write_image(w, b, b->image + i, w->sums + i * each * w->shape.lanes);
 }
@@ -496,6 +533,7 @@ void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const f
   struct work w = work_of(a, scratch, most_lanes);
   if (range.first >= range.end) return;
   find_tables(&w.shape);
+  memset(w.frame + w.shape.planes * w.shape.plane, 0, (size_t)w.shape.image * sizeof *w.frame);
   w.x = x;
   w.y = y;
   w.bias = bias;

@@ -19,10 +19,12 @@
 #include "codelets/kernels/conv_epilogue.h"
 #include "core/runtime/submit.h"
 
-/* Is it by 3x3 windows, stride 1, one zero around the image? */
-static inline bool sl__winograd_has_window(const struct sl__conv_args *a) {
-  return a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == 1 && a->stride_w == 1 &&
-         a->pad_h == 1 && a->pad_w == 1;
+/* Returns the taps a side of a convolution whose windows the transforms are for: 3, stride 1, one
+ * zero around the image; or 5, stride 1, up to four zeros; or 0 for any other. */
+static inline int sl__winograd_taps(const struct sl__conv_args *a) {
+  if (a->stride_h != 1 || a->stride_w != 1 || a->kernel_h != a->kernel_w) return 0;
+  if (a->kernel_h == 3 && a->pad_h == 1 && a->pad_w == 1) return 3;
+  return a->kernel_h == 5 && a->pad_h < 5 && a->pad_w < 5 ? 5 : 0;
 }
 
 /* Returns true for such a convolution with enough channels that products dominate, few enough that

@@ -72,8 +72,6 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 /* ---- windows ---- */
 
-#include "codelets/kernels/winograd_window.h"
-
 /* A column of the windows; edge: mask of the windows that have it, NULL for all. */
 SL__INLINE void SL__JOIN(read_column_, LANES)(const struct shape *g, const float *top,
                                               const BITS *edge, VEC d[6]) {
@@ -156,6 +154,3 @@ static SL__JOIN(SL__TARGET_, LANES)
     }
   }
 }
-
-#undef Q
-#undef P

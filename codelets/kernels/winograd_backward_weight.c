@@ -9,26 +9,35 @@
  * and the transformed tiles of some rows. */
 struct operand {
   int64_t channels, pixels;
-  int64_t pitch; /* floats from pixel to pixel, and from tile to tile: whole vectors */
-  int32_t border, rows, columns; /* the frame */
-  int64_t place;                 /* floats from matrix to matrix */
-  int32_t *at;                   /* [pixels]: offsets in the frame */
+  int32_t width;                    /* of the image */
+  int64_t pitch;                    /* floats from pixel to pixel, and from tile to tile: whole
+                                       vectors */
+  int32_t top, left, rows, columns; /* the frame, and where the image begins in it */
+  int64_t place;                    /* floats from matrix to matrix */
+  int32_t *at;                      /* [pixels]: offsets in the frame */
   float *frame, *tiles;
 };
 
+/* Outputs a side of a tile, and taps a side of the convolution's windows. */
+enum kind { TWO_BY_THREE, FOUR_BY_THREE, TWO_BY_FIVE, KINDS };
+static const int sides[] = {2, 4, 2}, taps[] = {3, 3, 5};
+
 struct shape {
-  int lanes, side, places;
+  int lanes, side, taps, places;
+  enum kind kind;
   int32_t down, across; /* rows and columns of tiles */
   int32_t rows;         /* rows of tiles, also of several images, that are multiplied at a time */
   struct operand in, out;
-  int64_t place; /* floats from matrix to matrix of the sums [K, in.pitch] */
+  bool by_out;   /* vectors of the sums hold output channels: [C, out.pitch], not [K, in.pitch] */
+  int64_t place; /* floats from matrix to matrix of the sums */
   float *sums;
 };
 
 typedef void frame_image(const struct operand *o, const float *image);
 typedef void transform_row(const struct operand *o, int32_t across, const float *row, float *to);
-typedef void run_tile(const struct operand *in, const struct operand *out, int64_t tiles,
-                      const float *window, const float *slope, float *to);
+/* Sums over tiles of some channels of `narrow` times vectors of those of `wide`. */
+typedef void run_tile(const struct operand *wide, const struct operand *narrow, int64_t tiles,
+                      const float *vectors, const float *scalars, float *to);
 typedef void make_gradient(const float *sums, int64_t place, float *to);
 
 #define SL__TILE_FILE "codelets/kernels/winograd_backward_weight_tile.h"
@@ -36,16 +45,17 @@ typedef void make_gradient(const float *sums, int64_t place, float *to);
 
 struct width {
   frame_image *frame;
-  transform_row *windows[2], *slopes[2]; /* of tiles of 2x2, and of 4x4 */
+  transform_row *windows[KINDS], *slopes[KINDS];
   run_tile *const (*tiles)[SL__TILE_ROWS + 1];
-  make_gradient *gradient[2];
+  make_gradient *gradient[KINDS];
 };
 
 static struct width width_of(int lanes) {
 #define WIDTH(l)                                                                                   \
   (struct width) {                                                                                 \
-    frame_##l, {windows2_##l, windows4_##l}, {slopes2_##l, slopes4_##l}, tiles_##l, {              \
-      gradient2_##l, gradient4_##l                                                                 \
+    frame_##l, {windows2_##l, windows4_##l, windows5_##l},                                         \
+        {slopes2_##l, slopes4_##l, slopes5_##l}, tiles_##l, {                                      \
+      gradient2_##l, gradient4_##l, gradient5_##l                                                  \
     }                                                                                              \
   }
 #ifdef SL__WIDTHS
@@ -58,40 +68,49 @@ static struct width width_of(int lanes) {
 
 /* ---- sizes and memory ---- */
 
-/* Tiles of 4x4 need 36 products for 144, those of 2x2 16 for 36; both count beyond the image. */
-static int side_of(const struct sl__conv_args *a) {
-  int64_t fours = (int64_t)sl__ceil_div(a->height, 4) * sl__ceil_div(a->width, 4);
-  int64_t twos = (int64_t)sl__ceil_div(a->height, 2) * sl__ceil_div(a->width, 2);
-  return 36 * fours < 16 * twos ? 4 : 2;
+/* Of 3x3 windows, tiles of 4x4 need 36 products for 144, those of 2x2 16 for 36; both count beyond
+ * the image. */
+static enum kind kind_of(const struct sl__conv_args *a) {
+  int64_t fours = (int64_t)sl__ceil_div(a->out_height, 4) * sl__ceil_div(a->out_width, 4);
+  int64_t twos = (int64_t)sl__ceil_div(a->out_height, 2) * sl__ceil_div(a->out_width, 2);
+  if (a->kernel_h == 5) return TWO_BY_FIVE;
+  return 36 * fours < 16 * twos ? FOUR_BY_THREE : TWO_BY_THREE;
 }
 
-static struct operand operand_of(const struct shape *g, const struct sl__conv_args *a,
-                                 int64_t channels, int32_t border) {
-  struct operand o = {.channels = channels,
-                      .pixels = sl__conv_pixels(a),
-                      .pitch = (channels + g->lanes - 1) / g->lanes * g->lanes,
-                      .border = border,
-                      .rows = g->side * g->down + 2 * border,
-                      .columns = g->side * g->across + 2 * border};
+/* border: rows and columns of the frame that tiles share with their neighbours. */
+static void finish_operand(const struct shape *g, int32_t border, struct operand *o) {
+  o->pitch = (o->channels + g->lanes - 1) / g->lanes * g->lanes;
+  o->rows = g->side * g->down + border;
+  o->columns = g->side * g->across + border;
   /* padding: the matrices must not all map to one set of a cache */
-  o.place = (int64_t)g->rows * g->across * o.pitch + 16;
-  return o;
+  o->place = (int64_t)g->rows * g->across * o->pitch + 16;
 }
 
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   const int32_t most_tiles = 64;
-  int side = side_of(a);
+  enum kind kind = kind_of(a);
+  int side = sides[kind], values = side + taps[kind] - 1;
   struct shape g = {.lanes = lanes,
                     .side = side,
-                    .places = (side + 2) * (side + 2),
-                    .down = sl__ceil_div(a->height, side),
-                    .across = sl__ceil_div(a->width, side)};
+                    .taps = taps[kind],
+                    .places = values * values,
+                    .kind = kind,
+                    .down = sl__ceil_div(a->out_height, side),
+                    .across = sl__ceil_div(a->out_width, side)};
   int64_t rows = (int64_t)g.down * a->images;
   g.rows = g.across < most_tiles ? most_tiles / g.across : 1;
   if (g.rows > rows) g.rows = (int32_t)rows;
-  g.in = operand_of(&g, a, a->channels, 1);
-  g.out = operand_of(&g, a, a->out_channels, 0);
-  g.place = a->out_channels * g.in.pitch + 16;
+  g.in = (struct operand){.channels = a->channels,
+                          .pixels = (int64_t)a->height * a->width,
+                          .width = a->width,
+                          .top = a->pad_h,
+                          .left = a->pad_w};
+  g.out = (struct operand){
+      .channels = a->out_channels, .pixels = sl__conv_pixels(a), .width = a->out_width};
+  finish_operand(&g, g.taps - 1, &g.in);
+  finish_operand(&g, 0, &g.out);
+  g.by_out = g.out.pitch * a->channels < g.in.pitch * a->out_channels;
+  g.place = (g.by_out ? a->channels * g.out.pitch : a->out_channels * g.in.pitch) + 16;
   return g;
 }
 
@@ -132,38 +151,40 @@ int64_t sl__winograd_backward_weight_scratch(const struct sl__conv_args *a) {
 bool sl__winograd_backward_weight_serves(const struct sl__conv_args *a) {
   const int32_t least = 16;
   const int64_t most_weights = 1 << 14, most_scratch = 1 << 21;
-  if (!sl__winograd_has_window(a) || a->channels < least || a->out_channels < least ||
-      sl__conv_pixels(a) < 16 || (int64_t)a->channels * a->out_channels > most_weights ||
-      sl__conv_x_size(a) > most_scratch || sl__conv_y_size(a) > most_scratch)
+  if (!sl__winograd_taps(a) || a->channels < least || a->out_channels < least ||
+      sl__conv_pixels(a) < 16 || (int64_t)a->height * a->width < 16 ||
+      (int64_t)a->channels * a->out_channels > most_weights || sl__conv_x_size(a) > most_scratch ||
+      sl__conv_y_size(a) > most_scratch)
     return false;
   return sl__winograd_backward_weight_scratch(a) <= most_scratch;
 }
 
-static void place_operand(struct operand *o, int32_t width, const struct layout *l, int i,
-                          float *begin) {
+static void place_operand(struct operand *o, const struct layout *l, int i, float *begin) {
   o->at = (int32_t *)(begin + l->at[i]);
   o->frame = begin + l->frame[i];
   o->tiles = begin + l->tiles[i];
   for (int64_t p = 0; p < o->pixels; p++)
-    o->at[p] = (int32_t)(((p / width + o->border) * o->columns + p % width + o->border) * o->pitch);
+    o->at[p] =
+        (int32_t)(((p / o->width + o->top) * o->columns + p % o->width + o->left) * o->pitch);
   memset(o->frame, 0, (size_t)frame_floats(o) * sizeof *o->frame);
 }
 
 /* ---- the sums ---- */
 
 static void multiply(const struct shape *g, const struct width *w, int64_t tiles) {
+  const struct operand *wide = g->by_out ? &g->out : &g->in, *narrow = g->by_out ? &g->in : &g->out;
   for (int place = 0; place < g->places; place++) {
-    const float *window = g->in.tiles + place * g->in.place;
-    const float *slope = g->out.tiles + place * g->out.place;
+    const float *vector = wide->tiles + place * wide->place;
+    const float *scalar = narrow->tiles + place * narrow->place;
     float *sums = g->sums + place * g->place;
-    for (int64_t c = 0, vectors; c < g->in.pitch; c += vectors * g->lanes) {
-      vectors = c + g->lanes < g->in.pitch ? 2 : 1;
+    for (int64_t v = 0, vectors; v < wide->pitch; v += vectors * g->lanes) {
+      vectors = v + g->lanes < wide->pitch ? 2 : 1;
       run_tile *const *run = w->tiles[vectors];
-      int64_t most = SL__TILE_ROWS, k = 0;
+      int64_t most = SL__TILE_ROWS, i = 0;
       while (!run[most]) most--;
-      for (; k < g->out.channels; k += most)
-        run[g->out.channels - k < most ? g->out.channels - k : most](
-            &g->in, &g->out, tiles, window + c, slope + k, sums + k * g->in.pitch + c);
+      for (; i < narrow->channels; i += most)
+        run[narrow->channels - i < most ? narrow->channels - i : most](
+            wide, narrow, tiles, vector + v, scalar + i, sums + i * wide->pitch + v);
     }
   }
 }
@@ -172,20 +193,25 @@ static void multiply(const struct shape *g, const struct width *w, int64_t tiles
 static void transform(const struct shape *g, const struct width *w, int32_t i, int32_t before) {
   const struct operand *in = &g->in, *out = &g->out;
   int64_t row = (int64_t)g->side * i, tiles = (int64_t)before * g->across;
-  w->windows[g->side == 4](in, g->across, in->frame + row * in->columns * in->pitch,
-                           in->tiles + tiles * in->pitch);
-  w->slopes[g->side == 4](out, g->across, out->frame + row * out->columns * out->pitch,
-                          out->tiles + tiles * out->pitch);
+  w->windows[g->kind](in, g->across, in->frame + row * in->columns * in->pitch,
+                      in->tiles + tiles * in->pitch);
+  w->slopes[g->kind](out, g->across, out->frame + row * out->columns * out->pitch,
+                     out->tiles + tiles * out->pitch);
 }
 
 static void write_gradient(const struct shape *g, const struct width *w, float *grad, bool add) {
-  int64_t channels = g->in.channels;
-  float some[9 * 16] __attribute__((aligned(64)));
-  for (int64_t k = 0; k < g->out.channels; k++)
-    for (int64_t c = 0; c < channels; c += g->lanes) {
-      w->gradient[g->side == 4](g->sums + k * g->in.pitch + c, g->place, some);
-      for (int64_t i = c; i < c + g->lanes && i < channels; i++, grad += 9)
-        for (int j = 0; j < 9; j++) grad[j] = (add ? grad[j] : 0) + some[j * g->lanes + i - c];
+  const struct operand *wide = g->by_out ? &g->out : &g->in, *narrow = g->by_out ? &g->in : &g->out;
+  int window = g->taps * g->taps;
+  int64_t along = window * (g->by_out ? g->in.channels : 1);  /* from vector's value to value */
+  int64_t below = window * (g->by_out ? 1 : g->in.channels); /* from row to row */
+  float some[25 * 16] __attribute__((aligned(64)));
+  for (int64_t r = 0; r < narrow->channels; r++)
+    for (int64_t v = 0; v < wide->channels; v += g->lanes) {
+      int64_t last = wide->channels - v < g->lanes ? wide->channels - v : g->lanes;
+      float *to = grad + r * below + v * along;
+      w->gradient[g->kind](g->sums + r * wide->pitch + v, g->place, some);
+      for (int64_t i = 0; i < last; i++, to += along)
+        for (int j = 0; j < window; j++) to[j] = (add ? to[j] : 0) + some[j * g->lanes + i];
     }
 }
 
@@ -197,8 +223,8 @@ void sl__winograd_backward_weight(const struct sl__conv_args *a, const float *x,
   struct shape g = shape_of(a, lanes);
   struct layout at = layout_of(&g);
   int32_t filled = 0;
-  place_operand(&g.in, a->width, &at, 0, begin);
-  place_operand(&g.out, a->width, &at, 1, begin);
+  place_operand(&g.in, &at, 0, begin);
+  place_operand(&g.out, &at, 1, begin);
   g.sums = begin + at.sums;
   memset(g.sums, 0, (size_t)(g.places * g.place) * sizeof *g.sums);
   for (int64_t n = 0; n < a->images; n++) {

@@ -8,8 +8,9 @@
 #include "codelets/kernels/winograd_window.h"
 
 /* B' d; the values of t are `step` apart, here and below. */
-SL__INLINE void SL__JOIN(window_, LANES)(const int side, const VEC *d, VEC *t, const int step) {
-  if (side == 2) {
+SL__INLINE void SL__JOIN(window_, LANES)(const enum kind kind, const VEC *d, VEC *t,
+                                         const int step) {
+  if (kind == TWO_BY_THREE) {
     t[0] = d[0] - d[2];
     t[step] = d[1] + d[2];
     t[2 * step] = d[2] - d[1];
@@ -20,12 +21,17 @@ SL__INLINE void SL__JOIN(window_, LANES)(const int side, const VEC *d, VEC *t, c
 }
 
 /* A y */
-SL__INLINE void SL__JOIN(slope_, LANES)(const int side, const VEC *y, VEC *t, const int step) {
-  if (side == 2) {
+SL__INLINE void SL__JOIN(slope_, LANES)(const enum kind kind, const VEC *y, VEC *t,
+                                        const int step) {
+  if (kind == TWO_BY_THREE) {
     t[0] = y[0];
     t[step] = y[0] + y[1];
     t[2 * step] = y[0] - y[1];
     t[3 * step] = -y[1];
+    return;
+  }
+  if (kind == TWO_BY_FIVE) {
+    SL__JOIN(slope5_, LANES)(y, t, step);
     return;
   }
   VEC even_p = y[0] + P * P * y[2], odd_p = P * (y[1] + P * P * y[3]);
@@ -39,8 +45,9 @@ SL__INLINE void SL__JOIN(slope_, LANES)(const int side, const VEC *y, VEC *t, co
 }
 
 /* G' u */
-SL__INLINE void SL__JOIN(weight_, LANES)(const int side, const VEC *u, VEC *t, const int step) {
-  if (side == 2) {
+SL__INLINE void SL__JOIN(weight_, LANES)(const enum kind kind, const VEC *u, VEC *t,
+                                         const int step) {
+  if (kind == TWO_BY_THREE) {
     VEC half = 0.5f * (u[1] + u[2]);
     t[0] = u[0] + half;
     t[step] = 0.5f * (u[1] - u[2]);
@@ -50,9 +57,16 @@ SL__INLINE void SL__JOIN(weight_, LANES)(const int side, const VEC *u, VEC *t, c
   const float none = 1 / (P * P * Q * Q);
   const float by_p = 1 / (2 * P * P * (P * P - Q * Q)), by_q = 1 / (2 * Q * Q * (Q * Q - P * P));
   VEC even_p = by_p * (u[1] + u[2]), even_q = by_q * (u[3] + u[4]);
+  VEC odd_p = by_p * P * (u[1] - u[2]), odd_q = by_q * Q * (u[3] - u[4]);
   t[0] = none * u[0] + even_p + even_q;
-  t[step] = by_p * P * (u[1] - u[2]) + by_q * Q * (u[3] - u[4]);
-  t[2 * step] = P * P * even_p + Q * Q * even_q + u[5];
+  t[step] = odd_p + odd_q;
+  t[2 * step] = P * P * even_p + Q * Q * even_q;
+  if (kind == FOUR_BY_THREE) {
+    t[2 * step] += u[5];
+    return;
+  }
+  t[3 * step] = P * P * odd_p + Q * Q * odd_q;
+  t[4 * step] = P * P * P * P * even_p + Q * Q * Q * Q * even_q + u[5];
 }
 
 #undef Q
@@ -103,10 +117,10 @@ static SL__JOIN(SL__TARGET_, LANES)
 /* ---- tiles ---- */
 
 /* A row of tiles, of windows or of gradients: `reads` by `reads` pixels a tile. */
-SL__INLINE void SL__JOIN(transform_, LANES)(const struct operand *o, const int side,
+SL__INLINE void SL__JOIN(transform_, LANES)(const struct operand *o, const enum kind kind,
                                             const int reads, int32_t across, const float *row,
                                             float *to) {
-  const int n = side + 2;
+  const int side = sides[kind], n = side + taps[kind] - 1;
   const int64_t below = o->columns * o->pitch;
   for (int32_t tile = 0; tile < across; tile++, row += side * o->pitch, to += o->pitch)
     for (int64_t c = 0; c < o->pitch; c += LANES) {
@@ -115,47 +129,49 @@ SL__INLINE void SL__JOIN(transform_, LANES)(const struct operand *o, const int s
         _Pragma("GCC unroll 6") for (int r = 0; r < reads; r++) d[r] =
             *(const VEC *)(row + r * below + s * o->pitch + c);
         if (reads == n)
-          SL__JOIN(window_, LANES)(side, d, t + s, n);
+          SL__JOIN(window_, LANES)(kind, d, t + s, n);
         else
-          SL__JOIN(slope_, LANES)(side, d, t + s, n);
+          SL__JOIN(slope_, LANES)(kind, d, t + s, n);
       }
       _Pragma("GCC unroll 6") for (int r = 0; r < n; r++) {
         if (reads == n)
-          SL__JOIN(window_, LANES)(side, t + n * r, u, 1);
+          SL__JOIN(window_, LANES)(kind, t + n * r, u, 1);
         else
-          SL__JOIN(slope_, LANES)(side, t + n * r, u, 1);
+          SL__JOIN(slope_, LANES)(kind, t + n * r, u, 1);
         _Pragma("GCC unroll 6") for (int s = 0; s < n; s++) *
             (VEC *)(to + (n * r + s) * o->place + c) = u[s];
       }
     }
 }
 
-#define TRANSFORM(name, side, reads)                                                               \
+#define TRANSFORM(name, kind, reads)                                                               \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void SL__JOIN(name, LANES)(        \
       const struct operand *o, int32_t across, const float *row, float *to) {                      \
-    SL__JOIN(transform_, LANES)(o, side, reads, across, row, to);                                  \
+    SL__JOIN(transform_, LANES)(o, kind, reads, across, row, to);                                  \
   }
-TRANSFORM(windows2_, 2, 4)
-TRANSFORM(windows4_, 4, 6)
-TRANSFORM(slopes2_, 2, 2)
-TRANSFORM(slopes4_, 4, 4)
+TRANSFORM(windows2_, TWO_BY_THREE, 4)
+TRANSFORM(windows4_, FOUR_BY_THREE, 6)
+TRANSFORM(windows5_, TWO_BY_FIVE, 6)
+TRANSFORM(slopes2_, TWO_BY_THREE, 2)
+TRANSFORM(slopes4_, FOUR_BY_THREE, 4)
+TRANSFORM(slopes5_, TWO_BY_FIVE, 2)
 
 /* ---- products ---- */
 
 #define BEGIN(k, v) VEC sum##k##v = {0};
 #define READ(v)                                                                                    \
-  VEC window##v = {0};                                                                             \
-  if (v < vectors) window##v = *(const VEC *)(window + v * LANES);
+  VEC value##v = {0};                                                                              \
+  if (v < vectors) value##v = *(const VEC *)(vector + v * LANES);
 #define MULTIPLY(k, v)                                                                             \
-  if (k < rows && v < vectors) sum##k##v += slope[k] * window##v;
+  if (k < rows && v < vectors) sum##k##v += scalar[k] * value##v;
 #define WRITE(k, v)                                                                                \
-  if (k < rows && v < vectors) *(VEC *)(to + k * in->pitch + v * LANES) += sum##k##v;
+  if (k < rows && v < vectors) *(VEC *)(to + k * wide->pitch + v * LANES) += sum##k##v;
 
-SL__INLINE void SL__JOIN(tile_, LANES)(const struct operand *in, const struct operand *out,
+SL__INLINE void SL__JOIN(tile_, LANES)(const struct operand *wide, const struct operand *narrow,
                                        const int rows, const int vectors, int64_t tiles,
-                                       const float *window, const float *slope, float *to) {
+                                       const float *vector, const float *scalar, float *to) {
   SL__TILE_ALL(BEGIN)
-  for (int64_t t = 0; t < tiles; t++, window += in->pitch, slope += out->pitch) {
+  for (int64_t t = 0; t < tiles; t++, vector += wide->pitch, scalar += narrow->pitch) {
     SL__TILE_EACH_COLUMN(READ)
     SL__TILE_ALL(MULTIPLY)
   }
@@ -165,9 +181,9 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const struct operand *in, const struct op
 #define NAMED(k, v) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##k), _##v)
 #define DEFINE(k, v)                                                                               \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(k, v)(                  \
-      const struct operand *in, const struct operand *out, int64_t tiles, const float *window,     \
-      const float *slope, float *to) {                                                             \
-    SL__JOIN(tile_, LANES)(in, out, k, v, tiles, window, slope, to);                               \
+      const struct operand *wide, const struct operand *narrow, int64_t tiles,                     \
+      const float *vector, const float *scalar, float *to) {                                       \
+    SL__JOIN(tile_, LANES)(wide, narrow, k, v, tiles, vector, scalar, to);                         \
   }
 SL__JOIN(SL__TILES_OF_TWO_, LANES)
 (DEFINE)
@@ -177,30 +193,31 @@ SL__JOIN(SL__TILES_OF_TWO_, LANES)
 
 /* ---- the weights' gradient ---- */
 
-/* Of one output channel and as many input channels as floats of a vector; to: 9 vectors. */
-SL__INLINE void SL__JOIN(gradient_, LANES)(const int side, const float *sums, int64_t place,
+/* Of one channel and as many of the other side as floats of a vector; to: a vector a tap. */
+SL__INLINE void SL__JOIN(gradient_, LANES)(const enum kind kind, const float *sums, int64_t place,
                                            float *to) {
-  const int n = side + 2;
-  VEC t[18], u[6], row[3];
+  const int window = taps[kind], n = sides[kind] + window - 1;
+  VEC t[30], u[6], row[5];
   _Pragma("GCC unroll 6") for (int s = 0; s < n; s++) {
     _Pragma("GCC unroll 6") for (int r = 0; r < n; r++) u[r] =
         *(const VEC *)(sums + (n * r + s) * place);
-    SL__JOIN(weight_, LANES)(side, u, t + s, n);
+    SL__JOIN(weight_, LANES)(kind, u, t + s, n);
   }
-  _Pragma("GCC unroll 3") for (int r = 0; r < 3; r++) {
-    SL__JOIN(weight_, LANES)(side, t + n * r, row, 1);
-    _Pragma("GCC unroll 3") for (int s = 0; s < 3; s++) * (VEC *)(to + (3 * r + s) * LANES) =
-        row[s];
+  _Pragma("GCC unroll 5") for (int r = 0; r < window; r++) {
+    SL__JOIN(weight_, LANES)(kind, t + n * r, row, 1);
+    _Pragma("GCC unroll 5") for (int s = 0; s < window; s++) *
+        (VEC *)(to + (window * r + s) * LANES) = row[s];
   }
 }
 
-#define GRADIENT(name, side)                                                                       \
+#define GRADIENT(name, kind)                                                                       \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void SL__JOIN(name, LANES)(        \
       const float *sums, int64_t place, float *to) {                                               \
-    SL__JOIN(gradient_, LANES)(side, sums, place, to);                                             \
+    SL__JOIN(gradient_, LANES)(kind, sums, place, to);                                             \
   }
-GRADIENT(gradient2_, 2)
-GRADIENT(gradient4_, 4)
+GRADIENT(gradient2_, TWO_BY_THREE)
+GRADIENT(gradient4_, FOUR_BY_THREE)
+GRADIENT(gradient5_, TWO_BY_FIVE)
 
 #undef GRADIENT
 #undef ENTRY

@@ -121,38 +121,7 @@ static SL__JOIN(SL__TARGET_, LANES)
   }
 }
 
-/* ---- products ---- */
-
-#define BEGIN(k, v) VEC sum##k##v = {0};
-#define READ(v)                                                                                    \
-  VEC window##v = {0};                                                                             \
-  if (v < vectors) window##v = *(const VEC *)(window + (v * g->channels + c) * LANES);
-#define MULTIPLY(k, v)                                                                             \
-  if (k < rows && v < vectors) sum##k##v += weight[k * g->channels + c] * window##v;
-#define WRITE(k, v)                                                                                \
-  if (k < rows && v < vectors) *(VEC *)(to + k * g->sums_row + v * LANES) = sum##k##v;
-
-SL__INLINE void SL__JOIN(tile_, LANES)(const struct shape *g, const int rows, const int vectors,
-                                       const float *weight, const float *window, float *to) {
-  SL__TILE_ALL(BEGIN)
-  for (int64_t c = 0; c < g->channels; c++) {
-    SL__TILE_EACH_COLUMN(READ)
-    SL__TILE_ALL(MULTIPLY)
-  }
-  SL__TILE_ALL(WRITE)
-}
-
-#define NAMED(k, v) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##k), _##v)
-#define DEFINE(k, v)                                                                               \
-  static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(k, v)(                  \
-      const struct shape *g, const float *weight, const float *window, float *to) {                \
-    SL__JOIN(tile_, LANES)(g, k, v, weight, window, to);                                           \
-  }
-SL__JOIN(SL__TILES_OF_TWO_, LANES)
-(DEFINE)
-#define ENTRY(k, v) [v][k] = NAMED(k, v),
-    static run_tile *const
-    SL__JOIN(tiles_, LANES)[][SL__TILE_ROWS + 1] = {SL__JOIN(SL__TILES_OF_TWO_, LANES)(ENTRY)};
+#include "codelets/kernels/winograd_product_tile.h"
 
 /* ---- outputs ---- */
 
@@ -206,19 +175,16 @@ static SL__JOIN(SL__TARGET_, LANES)
   }
 }
 
+#include "codelets/kernels/winograd_window.h"
 #include "codelets/kernels/winograd4_tile.h"
+#include "codelets/kernels/winograd5_tile.h"
 
+#undef Q
+#undef P
 #undef SECOND
 #undef FIRST
 #undef HIGH
 #undef LOW
-#undef ENTRY
-#undef DEFINE
-#undef NAMED
-#undef WRITE
-#undef MULTIPLY
-#undef READ
-#undef BEGIN
 #undef EACH
 #undef ODD
 #undef EVEN

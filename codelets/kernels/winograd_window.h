@@ -1,6 +1,6 @@
-/* The points P and Q of Winograd's transforms for tiles of 4x4 outputs, and the transform of windows
- * in one dimension for vectors of LANES floats. codelets/kernels/winograd4_tile.h and
- * winograd_backward_weight_tile.h include this file once a width, and undefine P and Q. */
+/* The points P and Q of Winograd's transforms with windows of 6x6 values (tiles of 4x4 outputs by 3x3
+ * taps, and of 2x2 by 5x5), and transforms in one dimension for vectors of LANES floats. The kernels'
+ * files include this one once a width, and undefine P and Q. */
 #define P 0.625f
 #define Q 1.5f
 
@@ -14,4 +14,15 @@ SL__INLINE void SL__JOIN(window4_, LANES)(const VEC *d, VEC *t, const int step) 
   t[3 * step] = even_q + odd_q;
   t[4 * step] = even_q - odd_q;
   t[5 * step] = P * P * Q * Q * d[1] - (P * P + Q * Q) * d[3] + d[5];
+}
+
+/* A y of tiles of 2x2 outputs by 5x5 taps. */
+SL__INLINE void SL__JOIN(slope5_, LANES)(const VEC *y, VEC *t, const int step) {
+  VEC by_p = P * y[1], by_q = Q * y[1];
+  t[0] = y[0];
+  t[step] = y[0] + by_p;
+  t[2 * step] = y[0] - by_p;
+  t[3 * step] = y[0] + by_q;
+  t[4 * step] = y[0] - by_q;
+  t[5 * step] = y[1];
 }

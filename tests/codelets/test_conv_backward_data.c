@@ -7,6 +7,7 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/conv_backward_data.h"
 #include "codelets/kernels/conv_scatter.h"
+#include "codelets/kernels/winograd_backward_data.h"
 #include "tests/common/convolution.h"
 
 struct data {
@@ -124,12 +125,60 @@ static void winograd(void **state) {
   assert_false(sl__conv_backward_data_winograd_serves(&strided));
 }
 
+/* Images larger than their outputs by tiles, others by rotated filters. */
+static void winograd_by_fives(void **state) {
+  int by_tiles = 0, rotated = 0;
+  (void)state;
+  for (int i = 0; i < 60; i += EVERY) {
+    struct sl__conv_args a = square(from(1, 5, 0, i), from(16, 35, 1, i), from(5, 20, 2, i),
+                                    from(16, 40, 3, i), 5, 1, from(0, 4, 4, i));
+    a.width = from(5, i % 3 ? 14 : 37, 5, i);
+    if (i % 3 == 0) a.pad_w = from(0, 4, 6, i);
+    a.implementation = SL__WINOGRAD;
+    a = with_outputs(a);
+    if (!sl__conv_backward_data_winograd_serves(&a)) continue;
+    *(sl__winograd_backward_data_serves(&a) ? &by_tiles : &rotated) += 1;
+    check_all(a);
+  }
+  struct sl__conv_args lenet = square(5, 20, 12, 50, 5, 1, 0);
+  lenet.implementation = SL__WINOGRAD;
+  check_all(lenet);
+  if (by_tiles < 10 / EVERY || rotated < 10 / EVERY)
+    fail_msg("%d by tiles, %d by rotated filters", by_tiles, rotated);
+}
+
+static void winograd_by_tiles_serves(void **state) {
+  struct sl__conv_args lenet = with_outputs(square(5, 20, 12, 50, 5, 1, 0)), a = lenet;
+  (void)state;
+  assert_true(sl__winograd_backward_data_serves(&lenet));
+  int32_t *const fields[] = {&a.kernel_h, &a.kernel_w, &a.stride_h, &a.stride_w,
+                             &a.pad_h,    &a.channels, &a.channels, &a.out_channels};
+  const int32_t others[] = {3, 3, 2, 2, 5, 15, 400, 15};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    a = lenet;
+    *fields[i] = others[i];
+    a = with_outputs(a);
+    assert_false(sl__winograd_backward_data_serves(&a));
+  }
+  a = with_outputs(square(5, 20, 12, 50, 5, 1, 2)); /* as many outputs as pixels */
+  assert_false(sl__winograd_backward_data_serves(&a));
+  a = with_outputs(square(5, 20, 40, 50, 5, 1, 0)); /* too many */
+  assert_false(sl__winograd_backward_data_serves(&a));
+  a = with_outputs(square(5, 20, 9, 50, 5, 1, 0)); /* tiles that are no whole vectors */
+  assert_false(sl__winograd_backward_data_serves(&a) && sl__lanes(0) == 16);
+}
+
+static struct sl__conv_args batch(int i) {
+  if (i == 3) return square(7, 20, 12, 50, 5, 1, 0);
+  return square(7, 16, 8 << i, 16, 3, 1 + i % 2, 1);
+}
+
 static void batches_do_not_matter(void **state) {
   (void)state;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     for (int add = 0; add < 2; add++) {
-      struct sl__conv_args a = square(7, 16, 8 << i, 16, 3, 1 + i % 2, 1);
-      a.implementation = i % 2 ? SL__DIRECT_CONV : SL__WINOGRAD;
+      struct sl__conv_args a = batch(i);
+      a.implementation = i == 1 ? SL__DIRECT_CONV : SL__WINOGRAD;
       a = with_outputs(a);
       struct data d = data_of(&a);
       int64_t each = sl__conv_x_size(&a), in = sl__conv_y_size(&a);
@@ -148,6 +197,7 @@ static void batches_do_not_matter(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_shapes), cmocka_unit_test(shapes_of_networks),
-      cmocka_unit_test(winograd), cmocka_unit_test(batches_do_not_matter)};
+      cmocka_unit_test(winograd), cmocka_unit_test(winograd_by_fives),
+      cmocka_unit_test(winograd_by_tiles_serves), cmocka_unit_test(batches_do_not_matter)};
   return cmocka_run_group_tests_name("conv_backward_data", tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
  * precision, for each width of vectors that this processor has. Hard shapes: odd heights and
  * widths, single rows and columns, images of less than a vector, of whole vectors and of one tile
  * more or less, few channels and other numbers than multiples of a tile's; scratch memory that is
- * not aligned. Weights that were transformed before give the same bits. */
+ * not aligned; with 5x5 taps any number of zeros around the image, too. Weights that were transformed
+ * before give the same bits. */
 #include "codelets/kernels/winograd.h"
 #include "tests/common/convolution.h"
 
@@ -56,10 +57,25 @@ static struct sl__conv_args shape(int images, int channels, int height, int widt
                                 .pad_w = 1};
 }
 
+/* The image of so many outputs, or of one pixel, whose outputs are more. */
+static int32_t size_of(int32_t outputs, int32_t pad) {
+  return outputs + 4 > 2 * pad ? outputs + 4 - 2 * pad : 1;
+}
+
+static struct sl__conv_args five(struct sl__conv_args a, int pad_h, int pad_w) {
+  a.height = size_of(a.out_height, pad_h);
+  a.width = size_of(a.out_width, pad_w);
+  a.kernel_h = a.kernel_w = 5;
+  a.pad_h = pad_h;
+  a.pad_w = pad_w;
+  return with_outputs(a);
+}
+
 static struct sl__conv_args random_image(int i) {
   int most = i % 3 == 0 ? 12 : 37, channels = i % 5 ? 7 : 35;
   struct sl__conv_args a = shape(from(1, 4, 0, i), from(1, channels, 1, i), from(1, most, 2, i),
                                  from(1, most, 3, i), from(1, 19, 4, i));
+  if (i / 4 % 2) a = five(a, from(0, 4, 5, i), from(0, 4, 6, i));
   if (i / 2 % 2) a.images = 1;
   a.has_bias = i % 2;
   return a;
@@ -93,6 +109,7 @@ static void every_small_image(void **state) {
         struct sl__conv_args a = shape(1, 2, height, width, 1);
         a.has_bias = width % 2;
         check(&winograd, a, widths[w]);
+        check(&winograd, five(a, height % 5, width % 5), widths[w]);
       }
 }
 
@@ -102,7 +119,10 @@ static void every_tile(void **state) {
   for (int w = 0; w < 3; w++)
     for (int k = 1; k <= 17 && has_width(widths[w]); k++)
       for (int images = 1; images <= 9; images++)
-        check(&winograd, shape(images, 3, 4, widths[w], k), widths[w]);
+        for (int fives = 0; fives < 2; fives++) {
+          struct sl__conv_args a = shape(images, 3, 4, widths[w], k);
+          check(&winograd, fives ? five(a, 0, 2) : a, widths[w]);
+        }
 }
 
 /* C, H, W, K, N */
@@ -117,16 +137,19 @@ static const int networks[][5] = {
     {3, 34, 64, 5, 1}};
 #define NETWORKS (sizeof networks / sizeof *networks)
 
+/* The same shapes by 5x5 taps behind them, and LeNet's. */
 static struct sl__conv_args network(size_t i) {
-  const int *v = networks[i];
+  const int *v = networks[i % NETWORKS];
   struct sl__conv_args a = shape(v[4], v[0], v[1], v[2], v[3]);
+  if (i >= NETWORKS) a = five(a, (int)i % 5, (int)i / 5 % 5);
+  if (i == 2 * NETWORKS) a = five(shape(5, 20, 8, 8, 50), 0, 0);
   a.has_bias = i % 2;
   return a;
 }
 
 static void networks_in_parts(void **state) {
   (void)state;
-  for (size_t i = 0; i < NETWORKS; i += EVERY)
+  for (size_t i = 0; i <= 2 * NETWORKS; i += EVERY)
     for (int w = 0; w < 3; w++) {
       if (!has_width(widths[w])) continue;
       check(&displaced, network(i), widths[w]);
@@ -139,7 +162,8 @@ static void the_batch_changes_nothing(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++) {
     if (!has_width(widths[w])) continue;
-    for (size_t i = 0; i < NETWORKS; i += EVERY) check_batch(&winograd, network(i), widths[w]);
+    for (size_t i = 0; i <= 2 * NETWORKS; i += EVERY)
+      check_batch(&winograd, network(i), widths[w]);
     for (int images = 2; images <= 9; images++)
       check_batch(&winograd, shape(images, 3, images, 5, 7), widths[w]);
   }
@@ -200,34 +224,36 @@ static void the_kernel_is_cut_alike(void **state) {
 
 /* Row i of G: powers of a point of the transform over its distances from the others; at infinity
  * the last power. */
-static void row_of_g(int count, const double *points, int i, double row[3]) {
+static void row_of_g(int count, const double *points, int i, int taps, double row[5]) {
   double apart = 1;
-  row[0] = row[1] = 0;
-  row[2] = 1;
+  for (int k = 0; k < taps; k++) row[k] = k == taps - 1;
   if (i == count) return;
   for (int j = 0; j < count; j++)
     if (j != i) apart *= points[i] - points[j];
-  for (int k = 0; k < 3; k++) row[k] = pow(points[i], k) / apart;
+  for (int k = 0; k < taps; k++) row[k] = pow(points[i], k) / apart;
 }
 
 /* G g G' of one window's weights. With few points the first row's sign is another. */
-static void in_double(const float *weight, int n, double to[6][6]) {
+static void in_double(const float *weight, int n, int taps, double to[6][6]) {
   static const double few[] = {0, 1, -1}, many[] = {0, 0.625, -0.625, 1.5, -1.5};
-  double g[6][3];
-  for (int i = 0; i < n; i++) row_of_g(n - 1, n == 4 ? few : many, i, g[i]);
+  double g[6][5];
+  for (int i = 0; i < n; i++) row_of_g(n - 1, n == 4 ? few : many, i, taps, g[i]);
   if (n == 4) g[0][0] = 1;
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++) {
       to[i][j] = 0;
-      for (int r = 0; r < 3; r++)
-        for (int s = 0; s < 3; s++) to[i][j] += g[i][r] * (double)weight[r * 3 + s] * g[j][s];
+      for (int r = 0; r < taps; r++)
+        for (int s = 0; s < taps; s++)
+          to[i][j] += g[i][r] * (double)weight[r * taps + s] * g[j][s];
     }
 }
 
 /* n: values a side of what becomes of a window. */
-static void check_transform(int n, int channels, int out_channels, int first, int end) {
+static void check_transform(int n, int taps, int channels, int out_channels, int first, int end) {
   int side = n == 6 ? 16 : 8;
-  struct sl__conv_args a = shape(1, channels, side, side, out_channels), some = a;
+  struct sl__conv_args a = shape(1, channels, side, side, out_channels), some;
+  if (taps == 5) a = five(a, 2, 2);
+  some = a;
   some.out_channels = end - first;
   int64_t count = sl__winograd_weights(&some), each = count / (n * n);
   assert_int_equal(count, n * n * (some.out_channels * channels + 16));
@@ -237,7 +263,7 @@ static void check_transform(int n, int channels, int out_channels, int first, in
   for (int64_t k = 0; k < end - first; k++)
     for (int64_t c = 0; c < channels; c++) {
       double want[6][6];
-      in_double(weight + ((first + k) * channels + c) * 9, n, want);
+      in_double(weight + ((first + k) * channels + c) * taps * taps, n, taps, want);
       for (int64_t place = 0; place < n * n; place++) {
         double got = (double)to[place * each + k * channels + c];
         assert_true(fabs(got - want[place / n][place % n]) < 1e-6);
@@ -249,10 +275,13 @@ static void check_transform(int n, int channels, int out_channels, int first, in
 
 static void weights_are_transformed(void **state) {
   (void)state;
-  for (int n = 4; n <= 6; n += 2) {
-    for (int channels = 1; channels <= 50; channels++) check_transform(n, channels, 6, 0, 6);
+  static const int sizes[][2] = {{4, 3}, {6, 3}, {6, 5}};
+  for (int i = 0; i < 3; i++) {
+    int n = sizes[i][0], taps = sizes[i][1];
+    for (int channels = 1; channels <= 50; channels++) check_transform(n, taps, channels, 6, 0, 6);
     for (int first = 0; first < 7; first++)
-      for (int end = first + 1; end <= 7; end++) check_transform(n, 16 + first, 7, first, end);
+      for (int end = first + 1; end <= 7; end++)
+        check_transform(n, taps, 16 + first, 7, first, end);
   }
 }
 
@@ -285,6 +314,15 @@ static void what_it_serves(void **state) {
   a = shape(8, 16, 1, 2000, 16);
   assert_false(sl__winograd_serves(&a));
   a = shape(1, 16, 32, 1 << 17, 16); /* a row of tiles that no cache holds */
+  assert_false(sl__winograd_serves(&a));
+  for (int pad = 0; pad <= 4; pad++) {
+    a = five(shape(2, 20, 8, 8, 50), pad, 4 - pad);
+    assert_true(sl__winograd_serves(&a));
+  }
+  a.pad_h = 5;
+  a = with_outputs(a);
+  assert_false(sl__winograd_serves(&a));
+  a = five(shape(2, 128, 8, 8, 129), 0, 0); /* weights */
   assert_false(sl__winograd_serves(&a));
 }
 
