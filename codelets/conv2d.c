@@ -1,8 +1,9 @@
 /* 2-D convolution. The forward pass has direct and Winograd kernels
  * (codelets/kernels/direct_conv.c, winograd.c), and so have the gradients of the input
- * (conv_backward_data.c) and of the weights (conv_backward_weight.c, winograd_backward_weight.c).
- * Otherwise each image is a matrix product: its windows become the columns of a matrix (im2col;
- * Chellapilla, Puri, Simard 2006) in scratch memory that stays in the cache. */
+ * (conv_backward_data.c, winograd_backward_data.c) and of the weights (conv_backward_weight.c,
+ * winograd_backward_weight.c). Otherwise each image is a matrix product: its windows become the
+ * columns of a matrix (im2col; Chellapilla, Puri, Simard 2006) in scratch memory that stays in the
+ * cache. */
 #include <string.h>
 
 #include "codelets/activation.h"

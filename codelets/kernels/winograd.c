@@ -17,10 +17,10 @@ struct shape {
   enum kind kind;
   int32_t side, places; /* of a tile: outputs, and values of its transformed window */
   int64_t channels;
-  int32_t height, width;                    /* of y */
-  int32_t x_height, x_width, pad_h, pad_w;  /* with 3x3 taps x is as large as y */
-  int32_t down, across; /* rows and columns of tiles */
-  int32_t pitch;        /* tiles from row to row */
+  int32_t height, width;                   /* of y */
+  int32_t x_height, x_width, pad_h, pad_w; /* with 3x3 taps x is as large as y */
+  int32_t down, across;                    /* rows and columns of tiles */
+  int32_t pitch;                           /* tiles from row to row */
   int32_t unit_rows, unit_vectors;
   int32_t units; /* units of an image; the last may have fewer rows */
   int32_t block; /* units that are processed at a time */
@@ -68,15 +68,17 @@ struct width {
 };
 
 #define WIDTH(l)                                                                                   \
-  {{split_##l, windows_##l, tiles_##l, outputs_##l},                                               \
-   {split4_##l, windows4_##l, tiles_##l, outputs4_##l},                                            \
-   {split5_##l, windows5_##l, tiles_##l, outputs5_##l}}
+  {                                                                                                \
+    {split_##l, windows_##l, tiles_##l, outputs_##l},                                              \
+        {split4_##l, windows4_##l, tiles_##l, outputs4_##l}, {                                     \
+      split5_##l, windows5_##l, tiles_##l, outputs5_##l                                            \
+    }                                                                                              \
+  }
 
 static struct width width_of(int lanes, enum kind kind) {
-  static const struct width widths[][3] = {
-      WIDTH(4),
+  static const struct width widths[][3] = {WIDTH(4),
 #ifdef SL__WIDTHS
-      WIDTH(8), WIDTH(16)
+                                           WIDTH(8), WIDTH(16)
 #endif
   };
   return widths[lanes / 8][kind];
@@ -405,8 +407,8 @@ static void multiply_windows(const struct work *w, int64_t vectors) {
                             .windows = g->windows,
                             .sums = g->sums,
                             .sums_row = g->sums_row};
-  multiply(&p, w->width.tiles,
-           w->weight + (w->channels.first - w->first_weight) * g->channels, w->windows, w->sums);
+  multiply(&p, w->width.tiles, w->weight + (w->channels.first - w->first_weight) * g->channels,
+           w->windows, w->sums);
 }
 
 /* Rows of tiles [first, end) from the buffer, in which the tiles' rows follow each other. */
@@ -533,7 +535,8 @@ void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const f
   struct work w = work_of(a, scratch, most_lanes);
   if (range.first >= range.end) return;
   find_tables(&w.shape);
-  memset(w.frame + w.shape.planes * w.shape.plane, 0, (size_t)w.shape.image * sizeof *w.frame);
+  if (w.shape.image) /* vectors read behind the planes' last rows, too */
+    memset(w.frame, 0, (size_t)(w.shape.planes * w.shape.plane + w.shape.image) * sizeof *w.frame);
   w.x = x;
   w.y = y;
   w.bias = bias;

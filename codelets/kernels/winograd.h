@@ -1,15 +1,17 @@
-/* Convolution by 3x3 windows, stride 1, one zero around the image: sixteen outputs of a square
+/* Convolution with stride 1. By 3x3 taps, one zero around the image: sixteen outputs of a square
  * from a window of 6x6, by 36 products a channel instead of 144, or four from one of 4x4, by 16
- * instead of 36 (Winograd's F(4x4, 3x3) and F(2x2, 3x3); Lavin and Gray, Fast algorithms for
- * convolutional neural networks, 2016). The windows of all tiles are transformed by B' d B,
- * the weights by G g G'. Each of the 36 or 16 elements of a transformed window then needs a product
- * of the weights' matrix by the windows'. A' m A of the results are the outputs. Each product is
+ * instead of 36. By 5x5 taps: four outputs from a window of 6x6, by 36 products instead of 100
+ * (Winograd's F(4x4, 3x3), F(2x2, 3x3) and F(2x2, 5x5); Lavin and Gray, Fast algorithms for
+ * convolutional neural networks, 2016). The windows of all tiles are transformed by B' d B, the
+ * weights by G g G'. Each of the 36 or 16 elements of a transformed window then needs a product of
+ * the weights' matrix by the windows'. A' m A of the results are the outputs. Each product is
  * summed over channels in their order, whatever the batch. Rounding errors of random values, of 16
- * to 64 channels, are 2 to 3 times a plain convolution's with the large tiles, 0.6 to 0.75 times
- * with the small ones, whose sums are a ninth as long. The points of the large tiles' transforms,
- * 0, +-5/8, +-3/2 and infinity, have about the least error of ten pairs tried, half of that of the
- * usual +-1 and +-2 (Barabasz et al., Error analysis and improving the accuracy of Winograd
- * convolution, 2020, for why they matter). An infinite value may make its neighbours no number. */
+ * to 64 channels, are 2 to 3 times a plain convolution's with F(4x4, 3x3), 0.6 to 0.75 times with
+ * F(2x2, 3x3), whose sums are a ninth as long, and 1.3 to 1.5 times with F(2x2, 5x5). The points of
+ * the transforms of 6x6, 0, +-5/8, +-3/2 and infinity, have about the least error of thirteen pairs
+ * tried, half of that of the usual +-1 and +-2 (Barabasz et al., Error analysis and improving the
+ * accuracy of Winograd convolution, 2020, for why they matter). An infinite value may make its
+ * neighbours no number. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_H
 #define SL_CODELETS_KERNELS_WINOGRAD_H
 
@@ -36,8 +38,8 @@ bool sl__winograd_serves(const struct sl__conv_args *a);
 int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed);
 int64_t sl__winograd_weights(const struct sl__conv_args *a);
 
-/* Transforms weight [K, C, 3, 3] of the channels [first, end): 36 or 16 matrices [end - first, C],
- * padded apart, together at most sl__winograd_weights floats. */
+/* Transforms weight [K, C, R, R], R taps a side, of the channels [first, end): 36 or 16 matrices
+ * [end - first, C], padded apart, together at most sl__winograd_weights floats. */
 void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
                             int64_t end, float *to);
 

@@ -1,5 +1,6 @@
 /* The inner loops of codelets/kernels/winograd.c for tiles of 2x2 outputs and windows of 5x5 taps,
- * for vectors of LANES floats. codelets/kernels/winograd_tile.h includes it and defines its names. */
+ * for vectors of LANES floats. codelets/kernels/winograd_tile.h includes it and defines its names.
+ */
 
 /* ---- the frame ---- */
 

@@ -9,9 +9,9 @@
 
 enum {
   PLACES = 36,
-  SHIFTS = 3,      /* tiles whose windows have a pixel, along one axis */
-  BEFORE = 16,     /* floats before a plane: its first row reads two */
-  BLOCK = 2,       /* vectors that are multiplied at a time, or one image's */
+  SHIFTS = 3,       /* tiles whose windows have a pixel, along one axis */
+  BEFORE = 16,      /* floats before a plane: its first row reads two */
+  BLOCK = 2,        /* vectors that are multiplied at a time, or one image's */
   MOST_VECTORS = 16 /* of an image */
 };
 
@@ -27,10 +27,10 @@ struct shape {
    * twelve, of even and of odd rows of each of the windows' six columns. In a plane the values of
    * neighbouring tiles are adjacent. */
   int64_t y_plane, x_plane;
-  int64_t y_row, x_row;  /* floats of a row of dy and of dx, in a frame of zeros */
-  int64_t tiles, sums;   /* floats from matrix to matrix */
-  int64_t sums_row;      /* and between channels of the sums */
-  int32_t *inside;       /* [SHIFTS][across + 2]: all bits where a tile has the pixel */
+  int64_t y_row, x_row; /* floats of a row of dy and of dx, in a frame of zeros */
+  int64_t tiles, sums;  /* floats from matrix to matrix */
+  int64_t sums_row;     /* and between channels of the sums */
+  int32_t *inside;      /* [SHIFTS][across + 2]: all bits where a tile has the pixel */
   int64_t inside_row;
 };
 
@@ -51,11 +51,11 @@ struct width {
 };
 
 static struct width width_of(int lanes) {
-#define WIDTH(l) {split_##l, make_##l, tiles_##l, scatter_##l, join_##l}
-  static const struct width widths[] = {
-      WIDTH(4),
+#define WIDTH(l)                                                                                   \
+  { split_##l, make_##l, tiles_##l, scatter_##l, join_##l }
+  static const struct width widths[] = {WIDTH(4),
 #ifdef SL__WIDTHS
-      WIDTH(8), WIDTH(16)
+                                        WIDTH(8), WIDTH(16)
 #endif
   };
   return widths[lanes / 8];
@@ -236,8 +236,7 @@ void sl__winograd_backward_data(const struct sl__conv_args *a, const float *dy, 
                         .windows = g->tiles,
                         .sums = g->sums,
                         .sums_row = g->sums_row};
-    for (int64_t i = 0; i < images; i++)
-      transform_tiles(&w, i, dy + (n + i) * sl__conv_y_size(a));
+    for (int64_t i = 0; i < images; i++) transform_tiles(&w, i, dy + (n + i) * sl__conv_y_size(a));
     multiply(&p, w.width.products, w.weights, w.tiles, w.sums);
     for (int64_t i = 0; i < images; i++) write_image(&w, i, dx + (n + i) * sl__conv_x_size(a), add);
   }

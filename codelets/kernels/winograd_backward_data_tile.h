@@ -87,8 +87,7 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 /* Every second pixel of a row: the sum of three columns of the windows. */
 SL__INLINE void SL__JOIN(join_columns_, LANES)(const float *from, const int64_t plane,
-                                               const int32_t *inside, const int64_t row,
-                                               VEC *sum) {
+                                               const int32_t *inside, const int64_t row, VEC *sum) {
   *sum = (VEC){0};
   _Pragma("GCC unroll 3") for (int i = 0; i < SHIFTS; i++) *sum +=
       (VEC)((BITS)AT(from + 2 * i * plane - i) & *(const BITS *)(inside + i * row));

@@ -202,7 +202,7 @@ static void transform(const struct shape *g, const struct width *w, int32_t i, i
 static void write_gradient(const struct shape *g, const struct width *w, float *grad, bool add) {
   const struct operand *wide = g->by_out ? &g->out : &g->in, *narrow = g->by_out ? &g->in : &g->out;
   int window = g->taps * g->taps;
-  int64_t along = window * (g->by_out ? g->in.channels : 1);  /* from vector's value to value */
+  int64_t along = window * (g->by_out ? g->in.channels : 1); /* from vector's value to value */
   int64_t below = window * (g->by_out ? 1 : g->in.channels); /* from row to row */
   float some[25 * 16] __attribute__((aligned(64)));
   for (int64_t r = 0; r < narrow->channels; r++)

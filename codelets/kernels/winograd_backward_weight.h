@@ -1,12 +1,12 @@
-/* The gradient of the weights of a 3x3 convolution with stride 1 and one zero around the image, by
- * Winograd's F(3x3, 4x4) and F(3x3, 2x2): the adjoint of codelets/kernels/winograd.h, with the
- * transforms of that page (Lavin and Gray, Fast algorithms for convolutional neural networks,
- * 2016). A tile has a window d and a gradient y. The gradient u of the transformed weights is the
- * sum over tiles of A y A' times B' d B: for each of the 36 or 16 elements a product of the
- * matrices [K, tiles] and [tiles, C]. G' u G is the gradient of the weights. Sums go over tiles and
- * images in their order. Rounding errors of random values are 5 to 6.5 times those of plain sums
- * (codelets/kernels/conv_backward_weight.h), 8e-7 of the gradient. NaN in x reaches all weights of
- * its channel. */
+/* The gradient of the weights of the convolutions of codelets/kernels/winograd.h, by Winograd's
+ * F(3x3, 4x4), F(3x3, 2x2) and F(5x5, 2x2): the adjoint of that page's algorithm, with its
+ * transforms (Lavin and Gray, Fast algorithms for convolutional neural networks, 2016). A tile has
+ * a window d and a gradient y. The gradient u of the transformed weights is the sum over tiles of
+ * A y A' times B' d B: for each of the 36 or 16 elements a product of the matrices [K, tiles] and
+ * [tiles, C]. G' u G is the gradient of the weights. Sums go over tiles and images in their order.
+ * Rounding errors of random values are 5 to 8 times those of plain sums
+ * (codelets/kernels/conv_backward_weight.h), 8e-7 to 9.5e-7 of the gradient. NaN in x reaches all
+ * weights of its channel. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_WEIGHT_H
 #define SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_WEIGHT_H
 

@@ -1,5 +1,5 @@
-/* The inner loops of codelets/kernels/winograd_product.h for vectors of LANES floats: tiles_LANES, by
- * numbers of vectors and rows. */
+/* The inner loops of codelets/kernels/winograd_product.h for vectors of LANES floats: tiles_LANES,
+ * by numbers of vectors and rows. */
 
 #define BEGIN(k, v) VEC sum##k##v = {0};
 #define READ(v)                                                                                    \
@@ -23,7 +23,7 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const struct product *p, const int rows, 
 #define NAMED(k, v) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##k), _##v)
 #define DEFINE(k, v)                                                                               \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(k, v)(                  \
-      const struct product *p, const float *weight, const float *window, float *to) {                \
+      const struct product *p, const float *weight, const float *window, float *to) {              \
     SL__JOIN(tile_, LANES)(p, k, v, weight, window, to);                                           \
   }
 SL__JOIN(SL__TILES_OF_TWO_, LANES)

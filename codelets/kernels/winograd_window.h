@@ -1,6 +1,6 @@
-/* The points P and Q of Winograd's transforms with windows of 6x6 values (tiles of 4x4 outputs by 3x3
- * taps, and of 2x2 by 5x5), and transforms in one dimension for vectors of LANES floats. The kernels'
- * files include this one once a width, and undefine P and Q. */
+/* The points P and Q of Winograd's transforms with windows of 6x6 values (tiles of 4x4 outputs by
+ * 3x3 taps, and of 2x2 by 5x5), and transforms in one dimension for vectors of LANES floats. The
+ * kernels' files include this one once a width, and undefine P and Q. */
 #define P 0.625f
 #define Q 1.5f
 

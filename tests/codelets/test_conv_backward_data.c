@@ -195,9 +195,11 @@ static void batches_do_not_matter(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(random_shapes), cmocka_unit_test(shapes_of_networks),
-      cmocka_unit_test(winograd), cmocka_unit_test(winograd_by_fives),
-      cmocka_unit_test(winograd_by_tiles_serves), cmocka_unit_test(batches_do_not_matter)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_shapes),
+                                     cmocka_unit_test(shapes_of_networks),
+                                     cmocka_unit_test(winograd),
+                                     cmocka_unit_test(winograd_by_fives),
+                                     cmocka_unit_test(winograd_by_tiles_serves),
+                                     cmocka_unit_test(batches_do_not_matter)};
   return cmocka_run_group_tests_name("conv_backward_data", tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
  * precision, for each width of vectors that this processor has. Hard shapes: odd heights and
  * widths, single rows and columns, images of less than a vector, of whole vectors and of one tile
  * more or less, few channels and other numbers than multiples of a tile's; scratch memory that is
- * not aligned; with 5x5 taps any number of zeros around the image, too. Weights that were transformed
- * before give the same bits. */
+ * not aligned; with 5x5 taps any number of zeros around the image, too. Weights that were
+ * transformed before give the same bits. */
 #include "codelets/kernels/winograd.h"
 #include "tests/common/convolution.h"
 
@@ -162,8 +162,7 @@ static void the_batch_changes_nothing(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++) {
     if (!has_width(widths[w])) continue;
-    for (size_t i = 0; i <= 2 * NETWORKS; i += EVERY)
-      check_batch(&winograd, network(i), widths[w]);
+    for (size_t i = 0; i <= 2 * NETWORKS; i += EVERY) check_batch(&winograd, network(i), widths[w]);
     for (int images = 2; images <= 9; images++)
       check_batch(&winograd, shape(images, 3, images, 5, 7), widths[w]);
   }
@@ -243,8 +242,7 @@ static void in_double(const float *weight, int n, int taps, double to[6][6]) {
     for (int j = 0; j < n; j++) {
       to[i][j] = 0;
       for (int r = 0; r < taps; r++)
-        for (int s = 0; s < taps; s++)
-          to[i][j] += g[i][r] * (double)weight[r * taps + s] * g[j][s];
+        for (int s = 0; s < taps; s++) to[i][j] += g[i][r] * (double)weight[r * taps + s] * g[j][s];
     }
 }
 

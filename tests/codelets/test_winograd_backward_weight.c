@@ -1,10 +1,9 @@
 /* The gradient of a convolution's weights with fewer products
  * (codelets/kernels/winograd_backward_weight.c) against a naive loop in double precision, for each
  * width of vectors that this processor has: odd heights and widths, single rows of tiles, numbers
- * of channels that are no whole vectors, more images than are multiplied at a time; 3x3 and 5x5 taps,
- * these with any number of zeros around the image; added and not;
- * scratch memory that is not aligned. Nothing is written behind the end of the gradient, or of the
- * scratch memory. */
+ * of channels that are no whole vectors, more images than are multiplied at a time; 3x3 and 5x5
+ * taps, these with any number of zeros around the image; added and not; scratch memory that is not
+ * aligned. Nothing is written behind the end of the gradient, or of the scratch memory. */
 #include "codelets/kernels/winograd_backward_weight.h"
 #include "tests/common/convolution.h"
 
@@ -132,9 +131,8 @@ static void other_convolutions_are_not_for_it(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_images),
-                                     cmocka_unit_test(random_images_by_fives),
-                                     cmocka_unit_test(shapes_of_networks),
-                                     cmocka_unit_test(other_convolutions_are_not_for_it)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(random_images), cmocka_unit_test(random_images_by_fives),
+      cmocka_unit_test(shapes_of_networks), cmocka_unit_test(other_convolutions_are_not_for_it)};
   return cmocka_run_group_tests_name("winograd_backward_weight", tests, NULL, NULL);
 }
