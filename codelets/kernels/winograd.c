@@ -5,10 +5,9 @@
 #include "codelets/kernels/copy.h"
 #include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/tiles.h"
+#include "codelets/kernels/winograd_channels.h"
+#include "codelets/kernels/winograd_kind.h"
 #include "codelets/kernels/winograd_product.h"
-
-/* Outputs a side of a tile, and taps a side of the convolution's windows. */
-enum kind { TWO_BY_THREE, FOUR_BY_THREE, TWO_BY_FIVE };
 
 /* An image's tiles of 2x2 or 4x4 outputs are numbered row by row, `pitch` tiles a row; a vector
  * holds as many tiles as floats. Whole rows in whole vectors form a unit. */
@@ -52,6 +51,7 @@ typedef void make_outputs(const struct shape *g, const float *sums, float bias, 
                           const int32_t *at, float *to);
 
 enum {
+  FILTERS = SL__WINOGRAD_FILTERS,
   BEFORE = 16,      /* floats before a plane's first row: its first tile reads one; aligned */
   BLOCK = 4,        /* vectors */
   MOST_VECTORS = 16 /* of a unit of several rows */
@@ -76,9 +76,9 @@ struct width {
   }
 
 static struct width width_of(int lanes, enum kind kind) {
-  static const struct width widths[][3] = {WIDTH(4),
+  static const struct width widths[][KINDS] = {WIDTH(4),
 #ifdef SL__WIDTHS
-                                           WIDTH(8), WIDTH(16)
+                                               WIDTH(8), WIDTH(16)
 #endif
   };
   return widths[lanes / 8][kind];
@@ -122,8 +122,6 @@ static enum kind kind_of(const struct sl__conv_args *a) {
   return few && 36 * fours < 16 * twos ? FOUR_BY_THREE : TWO_BY_THREE;
 }
 
-static int32_t places_of(enum kind kind) { return kind == TWO_BY_THREE ? 16 : 36; }
-
 /* See group. */
 static int32_t group_of(const struct shape *g) {
   int32_t columns = 4 * g->lanes;
@@ -134,7 +132,7 @@ static int32_t group_of(const struct shape *g) {
 
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   enum kind kind = kind_of(a);
-  int32_t side = kind == FOUR_BY_THREE ? 4 : 2;
+  int32_t side = side_of(kind);
   struct shape g = {.lanes = lanes,
                     .kind = kind,
                     .side = side,
@@ -195,13 +193,24 @@ static struct layout layout_of(const struct shape *g) {
  */
 static int64_t place_of(int64_t rows, int64_t channels) { return rows * channels + 16; }
 
+/* Products of vectors with all channels, of a channel of an image, for the widest vectors: the
+ * result depends on the image only. */
+static bool goes_by_channels(const struct sl__conv_args *a) {
+  struct shape g = shape_of(a, FILTERS);
+  int64_t by_tiles = (int64_t)g.places * g.units * g.unit_vectors * a->out_channels;
+  int64_t by_channels = sl__winograd_channels_products(a);
+  return by_channels && 10 * by_channels <= 9 * by_tiles;
+}
+
 int64_t sl__winograd_weights(const struct sl__conv_args *a) {
+  if (goes_by_channels(a)) return sl__winograd_channels_weights(a);
   return places_of(kind_of(a)) * place_of(a->out_channels, a->channels);
 }
 
 /* Maximum over all widths: the largest need depends on the shape. */
 int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed) {
   int64_t most = 0;
+  if (goes_by_channels(a)) return sl__winograd_channels_scratch(a, is_transformed);
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
     struct shape g = shape_of(a, lanes);
     struct layout l = layout_of(&g);
@@ -221,6 +230,8 @@ bool sl__winograd_serves(const struct sl__conv_args *a) {
     return false;
   struct shape g = shape_of(a, sl__lanes(0));
   double products = (double)g.places * g.units * g.unit_vectors * g.lanes;
+  if (goes_by_channels(a))
+    products = (double)sl__winograd_channels_products(a) * FILTERS / a->out_channels;
   return products <= 0.8 * taps * taps * (double)sl__conv_pixels(a) &&
          sl__winograd_scratch(a, false) <= most_scratch;
 }
@@ -240,8 +251,6 @@ static void find_tables(const struct shape *g) {
 }
 
 /* ---- weights ---- */
-
-enum { FILTERS = 16 }; /* that are transformed at a time */
 
 /* G g: values of g are `apart` floats apart, results in u `step`. */
 SL__INLINE void times_2(const float *g, const int apart, float *u, const int step) {
@@ -277,55 +286,77 @@ SL__INLINE void times(const enum kind kind, const float *g, const int apart, flo
   if (kind == TWO_BY_THREE)
     times_2(g, apart, u, step);
   else
-    times_6(kind == TWO_BY_FIVE ? 5 : 3, g, apart, u, step);
+    times_6(taps_of(kind), g, apart, u, step);
 }
 
-/* Up to 16 filters; to: their place in the first matrix. */
-SL__INLINE void transform_some(const float *weight, const int64_t count, const enum kind kind,
-                               int64_t pitch, float *to) {
-  const int taps = kind == TWO_BY_FIVE ? 5 : 3, n = kind == TWO_BY_THREE ? 4 : 6;
+/* Up to 16 filters, `apart` floats apart; to: their place in the first matrix, which gets `written`
+ * values. */
+SL__INLINE void transform_some(const float *weight, int64_t apart, const int64_t count,
+                               const int64_t written, const enum kind kind, int64_t pitch,
+                               float *to) {
+  const int taps = taps_of(kind), n = values_of(kind);
   float g[25][FILTERS], t[6 * 5][FILTERS], u[36][FILTERS];
   for (int j = 0; j < taps * taps; j++)
-    for (int i = 0; i < FILTERS; i++) g[j][i] = i < count ? weight[i * taps * taps + j] : 0;
+    for (int i = 0; i < FILTERS; i++) g[j][i] = i < count ? weight[i * apart + j] : 0;
   for (int s = 0; s < taps; s++) times(kind, g[s], taps * FILTERS, t[s], taps * FILTERS);
   for (int r = 0; r < n; r++) times(kind, t[r * taps], FILTERS, u[r * n], FILTERS);
   for (int place = 0; place < n * n; place++, to += pitch)
-    memcpy(to, u[place], (size_t)count * sizeof *to);
+    memcpy(to, u[place], (size_t)written * sizeof *to);
 }
 
-SL__INLINE void transform(const float *weight, int64_t filters, int64_t pitch, const enum kind kind,
-                          float *to) {
-  const int taps = kind == TWO_BY_FIVE ? 5 : 3;
-  int64_t i = 0;
-  for (; i + FILTERS <= filters; i += FILTERS)
-    transform_some(weight + i * taps * taps, FILTERS, kind, pitch, to + i);
-  if (i < filters) transform_some(weight + i * taps * taps, filters - i, kind, pitch, to + i);
+/* `filters` filters of each of some channels, `apart` floats apart; those of a channel, or of all
+ * where there is one channel, are followed by the next one's. */
+struct filters {
+  const float *weight;
+  int64_t filters, apart, channels, pitch;
+};
+
+/* Matrices of filters in runs of 16, channel by channel; the last run ends with zeros if there are
+ * channels. */
+SL__INLINE void transform(const struct filters *f, const enum kind kind, float *to) {
+  const int window = taps_of(kind) * taps_of(kind);
+  for (int64_t i = 0; i < f->filters; i += FILTERS)
+    for (int64_t c = 0; c < f->channels; c++) {
+      const float *weight = f->weight + i * f->apart + c * window;
+      float *at = to + i * f->channels + c * FILTERS;
+      if (i + FILTERS <= f->filters)
+        transform_some(weight, f->apart, FILTERS, FILTERS, kind, f->pitch, at);
+      else
+        transform_some(weight, f->apart, f->filters - i, f->channels > 1 ? FILTERS : f->filters - i,
+                       kind, f->pitch, at);
+    }
 }
 
-SL__SIMD static void weights_of_2_by_3(const float *weight, int64_t filters, int64_t pitch,
-                                       float *to) {
-  transform(weight, filters, pitch, TWO_BY_THREE, to);
+SL__SIMD static void weights_of_2_by_3(const struct filters *f, float *to) {
+  transform(f, TWO_BY_THREE, to);
 }
 
-SL__SIMD static void weights_of_4_by_3(const float *weight, int64_t filters, int64_t pitch,
-                                       float *to) {
-  transform(weight, filters, pitch, FOUR_BY_THREE, to);
+SL__SIMD static void weights_of_4_by_3(const struct filters *f, float *to) {
+  transform(f, FOUR_BY_THREE, to);
 }
 
-SL__SIMD static void weights_of_2_by_5(const float *weight, int64_t filters, int64_t pitch,
-                                       float *to) {
-  transform(weight, filters, pitch, TWO_BY_FIVE, to);
+SL__SIMD static void weights_of_2_by_5(const struct filters *f, float *to) {
+  transform(f, TWO_BY_FIVE, to);
 }
 
 void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
                             int64_t end, float *to) {
-  int64_t pitch = place_of(end - first, a->channels), filters = (end - first) * a->channels;
-  weight += first * sl__conv_taps(a);
-  switch (kind_of(a)) {
-    case TWO_BY_THREE: weights_of_2_by_3(weight, filters, pitch, to); break;
-    case FOUR_BY_THREE: weights_of_4_by_3(weight, filters, pitch, to); break;
-    case TWO_BY_FIVE: weights_of_2_by_5(weight, filters, pitch, to); break;
+  int64_t window = a->kernel_h * a->kernel_w, taps = sl__conv_taps(a);
+  bool by_channels = goes_by_channels(a);
+  struct filters f = {weight + first * taps, (end - first) * a->channels, window, 1,
+                      place_of(end - first, a->channels)};
+  if (by_channels)
+    f = (struct filters){weight + first * taps, end - first, taps, a->channels,
+                         sl__winograd_channels_place(end - first, a->channels)};
+  switch (by_channels ? sl__winograd_channels_kind(a) : kind_of(a)) {
+    case TWO_BY_THREE: weights_of_2_by_3(&f, to); break;
+    case FOUR_BY_THREE: weights_of_4_by_3(&f, to); break;
+    default: weights_of_2_by_5(&f, to);
   }
+}
+
+void sl__winograd_transform_fives(const float *filters, int64_t count, int64_t pitch, float *to) {
+  weights_of_2_by_5(&(struct filters){filters, count, 25, 1, pitch}, to);
 }
 
 /* ---- blocks ---- */
@@ -398,15 +429,16 @@ static void transform_windows(const struct work *w, const struct block *b) {
 
 static void multiply_windows(const struct work *w, int64_t vectors) {
   const struct shape *g = &w->shape;
-  const struct product p = {.places = g->places,
-                            .lanes = g->lanes,
-                            .rows = w->channels.end - w->channels.first,
-                            .channels = g->channels,
-                            .vectors = vectors,
-                            .weights = w->weights,
-                            .windows = g->windows,
-                            .sums = g->sums,
-                            .sums_row = g->sums_row};
+  struct product p = {.places = g->places,
+                      .lanes = g->lanes,
+                      .rows = w->channels.end - w->channels.first,
+                      .channels = g->channels,
+                      .vectors = vectors,
+                      .weights = w->weights,
+                      .windows = g->windows,
+                      .sums = g->sums,
+                      .sums_row = g->sums_row,
+                      .run = g->lanes};
   multiply(&p, w->width.tiles, w->weight + (w->channels.first - w->first_weight) * g->channels,
            w->windows, w->sums);
 }
@@ -484,6 +516,8 @@ static bool goes_by_units(const struct sl__conv_args *a, const struct shape *g) 
 }
 
 int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most_lanes) {
+  *planes = true;
+  if (goes_by_channels(a)) return (int64_t)a->images * a->out_channels;
   struct shape g = shape_of(a, sl__lanes(most_lanes));
   *planes = !goes_by_units(a, &g);
   return *planes ? (int64_t)a->images * a->out_channels : g.units;
@@ -532,8 +566,13 @@ void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const f
                           bool is_transformed, const float *bias,
                           const struct sl__conv_epilogue *epilogue, float *y, float *scratch,
                           struct sl__work_range range, int most_lanes) {
-  struct work w = work_of(a, scratch, most_lanes);
   if (range.first >= range.end) return;
+  if (goes_by_channels(a)) {
+    sl__winograd_channels_forward(a, x, weight, is_transformed, bias, epilogue, y, scratch, range,
+                                  most_lanes);
+    return;
+  }
+  struct work w = work_of(a, scratch, most_lanes);
   find_tables(&w.shape);
   if (w.shape.image) /* vectors read behind the planes' last rows, too */
     memset(w.frame, 0, (size_t)(w.shape.planes * w.shape.plane + w.shape.image) * sizeof *w.frame);

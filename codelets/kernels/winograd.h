@@ -43,6 +43,9 @@ int64_t sl__winograd_weights(const struct sl__conv_args *a);
 void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
                             int64_t end, float *to);
 
+/* Transforms 5x5 filters: 36 matrices, `pitch` floats apart, of a value a filter. */
+void sl__winograd_transform_fives(const float *filters, int64_t count, int64_t pitch, float *to);
+
 /* As sl__direct_conv_units: planes, or whole rows of a single image. */
 int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most_lanes);
 

@@ -174,13 +174,11 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
 /* Filters [C, K, 5, 5] of weight [K, C, 5, 5], transformed. */
 static void transform_weights(const struct sl__conv_args *a, const float *weight, float *filters,
                               float *to) {
-  struct sl__conv_args turned = *a;
   for (int64_t k = 0; k < a->out_channels; k++)
     for (int64_t c = 0; c < a->channels; c++, weight += 25)
       memcpy(filters + (c * a->out_channels + k) * 25, weight, 25 * sizeof *weight);
-  turned.channels = a->out_channels;
-  turned.out_channels = a->channels;
-  sl__winograd_transform(&turned, filters, 0, a->channels, to);
+  int64_t count = a->channels * (int64_t)a->out_channels;
+  sl__winograd_transform_fives(filters, count, count + 16, to);
 }
 
 /* A channel's frame has zeros behind the image; they stay. */
@@ -235,7 +233,8 @@ void sl__winograd_backward_data(const struct sl__conv_args *a, const float *dy, 
                         .weights = g->in * g->out + 16,
                         .windows = g->tiles,
                         .sums = g->sums,
-                        .sums_row = g->sums_row};
+                        .sums_row = g->sums_row,
+                        .run = g->lanes};
     for (int64_t i = 0; i < images; i++) transform_tiles(&w, i, dy + (n + i) * sl__conv_y_size(a));
     multiply(&p, w.width.products, w.weights, w.tiles, w.sums);
     for (int64_t i = 0; i < images; i++) write_image(&w, i, dx + (n + i) * sl__conv_x_size(a), add);

@@ -1,26 +1,8 @@
 #include "codelets/kernels/winograd_backward_weight.h"
 
-#include <string.h>
-
 #include "codelets/kernels/tiles.h"
 #include "codelets/kernels/winograd.h"
-
-/* The images x or the gradients dy: an image in a frame of zeros with its channels side by side,
- * and the transformed tiles of some rows. */
-struct operand {
-  int64_t channels, pixels;
-  int32_t width;                    /* of the image */
-  int64_t pitch;                    /* floats from pixel to pixel, and from tile to tile: whole
-                                       vectors */
-  int32_t top, left, rows, columns; /* the frame, and where the image begins in it */
-  int64_t place;                    /* floats from matrix to matrix */
-  int32_t *at;                      /* [pixels]: offsets in the frame */
-  float *frame, *tiles;
-};
-
-/* Outputs a side of a tile, and taps a side of the convolution's windows. */
-enum kind { TWO_BY_THREE, FOUR_BY_THREE, TWO_BY_FIVE, KINDS };
-static const int sides[] = {2, 4, 2}, taps[] = {3, 3, 5};
+#include "codelets/kernels/winograd_operand.h"
 
 struct shape {
   int lanes, side, taps, places;
@@ -33,8 +15,6 @@ struct shape {
   float *sums;
 };
 
-typedef void frame_image(const struct operand *o, const float *image);
-typedef void transform_row(const struct operand *o, int32_t across, const float *row, float *to);
 /* Sums over tiles of some channels of `narrow` times vectors of those of `wide`. */
 typedef void run_tile(const struct operand *wide, const struct operand *narrow, int64_t tiles,
                       const float *vectors, const float *scalars, float *to);
@@ -89,11 +69,11 @@ static void finish_operand(const struct shape *g, int32_t border, struct operand
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   const int32_t most_tiles = 64;
   enum kind kind = kind_of(a);
-  int side = sides[kind], values = side + taps[kind] - 1;
+  int side = side_of(kind);
   struct shape g = {.lanes = lanes,
                     .side = side,
-                    .taps = taps[kind],
-                    .places = values * values,
+                    .taps = taps_of(kind),
+                    .places = places_of(kind),
                     .kind = kind,
                     .down = sl__ceil_div(a->out_height, side),
                     .across = sl__ceil_div(a->out_width, side)};
@@ -118,10 +98,6 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
 struct layout {
   int64_t at[2], frame[2], tiles[2], sums, end;
 };
-
-static int64_t frame_floats(const struct operand *o) {
-  return (int64_t)o->rows * o->columns * o->pitch;
-}
 
 static struct layout layout_of(const struct shape *g) {
   const struct operand *operands[] = {&g->in, &g->out};
@@ -163,10 +139,7 @@ static void place_operand(struct operand *o, const struct layout *l, int i, floa
   o->at = (int32_t *)(begin + l->at[i]);
   o->frame = begin + l->frame[i];
   o->tiles = begin + l->tiles[i];
-  for (int64_t p = 0; p < o->pixels; p++)
-    o->at[p] =
-        (int32_t)(((p / o->width + o->top) * o->columns + p % o->width + o->left) * o->pitch);
-  memset(o->frame, 0, (size_t)frame_floats(o) * sizeof *o->frame);
+  clear_frame(o);
 }
 
 /* ---- the sums ---- */

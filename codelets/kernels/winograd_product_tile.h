@@ -4,7 +4,7 @@
 #define BEGIN(k, v) VEC sum##k##v = {0};
 #define READ(v)                                                                                    \
   VEC window##v = {0};                                                                             \
-  if (v < vectors) window##v = *(const VEC *)(window + (v * p->channels + c) * LANES);
+  if (v < vectors) window##v = *(const LOOSE *)(window + v * p->next + c * p->run);
 #define MULTIPLY(k, v)                                                                             \
   if (k < rows && v < vectors) sum##k##v += weight[k * p->channels + c] * window##v;
 #define WRITE(k, v)                                                                                \

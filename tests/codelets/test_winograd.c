@@ -3,8 +3,10 @@
  * widths, single rows and columns, images of less than a vector, of whole vectors and of one tile
  * more or less, few channels and other numbers than multiples of a tile's; scratch memory that is
  * not aligned; with 5x5 taps any number of zeros around the image, too. Weights that were
- * transformed before give the same bits. */
+ * transformed before give the same bits. Images of few tiles, whose vectors hold channels
+ * (codelets/kernels/winograd_channels.c), alike. */
 #include "codelets/kernels/winograd.h"
+#include "codelets/kernels/winograd_channels.h"
 #include "tests/common/convolution.h"
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight,
@@ -158,6 +160,36 @@ static void networks_in_parts(void **state) {
     }
 }
 
+static struct sl__conv_args small_image(int i) {
+  int most = i % 4 == 1 ? 6 : 10; /* five or six values a side are for the smaller tiles */
+  struct sl__conv_args a = shape(from(1, 20, 0, i), 16 * from(1, 3, 1, i), from(4, most, 2, i),
+                                 from(4, most, 3, i), from(10, 70, 4, i));
+  if (i % 3 == 2) a = five(a, from(0, 2, 5, i), from(0, 2, 6, i));
+  a.has_bias = i % 2;
+  return a;
+}
+
+/* Parts of images begin and end anywhere among a vector's channels. */
+static void small_images_go_by_channels(void **state) {
+  int by_channels[3] = {0};
+  (void)state;
+  for (int i = 0; i < 60; i += EVERY) {
+    struct sl__conv_args a = small_image(i);
+    if (sl__winograd_weights(&a) == sl__winograd_channels_weights(&a))
+      by_channels[sl__winograd_channels_kind(&a)]++;
+    for (int w = 0; w < 3 && has_width(widths[w]); w++) {
+      check(i % 2 ? &winograd : &displaced, a, widths[w]);
+      check_after(&winograd, a, widths[w]);
+      check_formed(a, widths[w]);
+      check_cuts(i % 4 < 2 ? &winograd : &formed, a, i, 2 + i % 5, widths[w]);
+      check_batch(&winograd, a, widths[w]);
+    }
+    check_kernel(&winograd, a, 2 + i % 3);
+  }
+  for (int kind = 0; kind < 3 && EVERY == 1; kind++)
+    if (by_channels[kind] < 5) fail_msg("kind %d: %d by channels", kind, by_channels[kind]);
+}
+
 static void the_batch_changes_nothing(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++) {
@@ -307,7 +339,7 @@ static void what_it_serves(void **state) {
   assert_true(sl__winograd_serves(&a));
   a = shape(1, 512, 14, 14, 512); /* weights */
   assert_false(sl__winograd_serves(&a));
-  a = shape(8, 64, 5, 5, 64); /* tiles that are no whole vectors, and that lie beyond the image */
+  a = shape(8, 65, 5, 5, 64); /* tiles that are no whole vectors, and that lie beyond the image */
   assert_false(sl__winograd_serves(&a));
   a = shape(8, 16, 1, 2000, 16);
   assert_false(sl__winograd_serves(&a));
@@ -329,6 +361,7 @@ int main(void) {
                                      cmocka_unit_test(every_small_image),
                                      cmocka_unit_test(every_tile),
                                      cmocka_unit_test(networks_in_parts),
+                                     cmocka_unit_test(small_images_go_by_channels),
                                      cmocka_unit_test(the_batch_changes_nothing),
                                      cmocka_unit_test(parts_give_the_bits_of_the_whole),
                                      cmocka_unit_test(the_kernel_is_cut_alike),
