@@ -205,12 +205,13 @@ static void make_form(const void *args, const void *from, void *to) {
     memcpy((float *)to + sl__winograd_weights(a), bias, (size_t)a->out_channels * sizeof *bias);
 }
 
-/* Images of another size may have another choice, but the key then has that size, too. */
+/* Images of another size may have transformed weights that lie otherwise. */
 static struct sl__prepack own_form(const struct sl__conv_args *a) {
   return (struct sl__prepack){.make = make_form,
                               .buffer = 1,
                               .bytes = (size_t)formed_size(a) * sizeof(float),
-                              .key = (uint64_t)a->channels << 32 | (uint32_t)a->out_channels,
+                              .key = ((uint64_t)a->channels << 32 | (uint32_t)a->out_channels) * 8 +
+                                     (uint64_t)sl__winograd_layout(a),
                               .scratch = (size_t)own_scratch(a, true) * sizeof(float)};
 }
 

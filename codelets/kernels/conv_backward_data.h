@@ -3,8 +3,8 @@
  * the pixels of dx of one remainder (row modulo stride, column modulo stride) are a convolution of
  * stride 1 with those taps that meet them (Dumoulin and Visin, A guide to convolution arithmetic
  * for deep learning, 2016). Where dx has many more pixels than dy, most of these products would be
- * by zeros: it goes tap by tap there (codelets/kernels/conv_scatter.h). The order of a sum does not
- * depend on the batch. */
+ * by zeros: it goes tap by tap there (codelets/kernels/conv_scatter.h), or tile by tile
+ * (winograd_backward_data.h). The order of a sum does not depend on the batch. */
 #ifndef SL_CODELETS_KERNELS_CONV_BACKWARD_DATA_H
 #define SL_CODELETS_KERNELS_CONV_BACKWARD_DATA_H
 

@@ -110,17 +110,8 @@ static void find_units(struct shape *g, int32_t images) {
   if (g->block > (int64_t)g->units * images) g->block = g->units * images;
 }
 
-/* Tiles of 4x4 outputs, with 36 products instead of 64, if few tiles lie beyond the image and the
- * larger weights stay in a core's caches. It depends on the image only: weights are transformed
- * before the number of workers is known. */
-static enum kind kind_of(const struct sl__conv_args *a) {
-  const int64_t most_weights = 1 << 13;
-  if (a->kernel_h == 5) return TWO_BY_FIVE;
-  int64_t fours = sl__whole_lines((int64_t)sl__ceil_div(a->height, 4) * sl__ceil_div(a->width, 4));
-  int64_t twos = sl__whole_lines((int64_t)sl__ceil_div(a->height, 2) * sl__ceil_div(a->width, 2));
-  bool few = (int64_t)a->channels * a->out_channels <= most_weights;
-  return few && 36 * fours < 16 * twos ? FOUR_BY_THREE : TWO_BY_THREE;
-}
+/* It depends on the image only: weights are transformed before the number of workers is known. */
+static enum kind image_kind(const struct sl__conv_args *a) { return cached_kind_of(a, FILTERS); }
 
 /* See group. */
 static int32_t group_of(const struct shape *g) {
@@ -131,7 +122,7 @@ static int32_t group_of(const struct shape *g) {
 }
 
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
-  enum kind kind = kind_of(a);
+  enum kind kind = image_kind(a);
   int32_t side = side_of(kind);
   struct shape g = {.lanes = lanes,
                     .kind = kind,
@@ -202,9 +193,13 @@ static bool goes_by_channels(const struct sl__conv_args *a) {
   return by_channels && 10 * by_channels <= 9 * by_tiles;
 }
 
+int sl__winograd_layout(const struct sl__conv_args *a) {
+  return goes_by_channels(a) ? KINDS + sl__winograd_channels_kind(a) : image_kind(a);
+}
+
 int64_t sl__winograd_weights(const struct sl__conv_args *a) {
   if (goes_by_channels(a)) return sl__winograd_channels_weights(a);
-  return places_of(kind_of(a)) * place_of(a->out_channels, a->channels);
+  return places_of(image_kind(a)) * place_of(a->out_channels, a->channels);
 }
 
 /* Maximum over all widths: the largest need depends on the shape. */
@@ -228,12 +223,14 @@ bool sl__winograd_serves(const struct sl__conv_args *a) {
       (int64_t)a->channels * a->out_channels > most_weights || sl__conv_x_size(a) > INT32_MAX / 4 ||
       sl__conv_y_size(a) > INT32_MAX / 4)
     return false;
+  struct sl__conv_args one = *a; /* whose bits do not depend on the number of images */
+  one.images = 1;
   struct shape g = shape_of(a, sl__lanes(0));
   double products = (double)g.places * g.units * g.unit_vectors * g.lanes;
   if (goes_by_channels(a))
     products = (double)sl__winograd_channels_products(a) * FILTERS / a->out_channels;
   return products <= 0.8 * taps * taps * (double)sl__conv_pixels(a) &&
-         sl__winograd_scratch(a, false) <= most_scratch;
+         sl__winograd_scratch(&one, false) <= most_scratch;
 }
 
 static void find_tables(const struct shape *g) {
@@ -304,25 +301,26 @@ SL__INLINE void transform_some(const float *weight, int64_t apart, const int64_t
     memcpy(to, u[place], (size_t)written * sizeof *to);
 }
 
-/* `filters` filters of each of some channels, `apart` floats apart; those of a channel, or of all
- * where there is one channel, are followed by the next one's. */
+/* Filters of some output channels, `apart` floats apart, and those of the next input channels
+ * behind each of them. Or all filters, each as if it were an output channel's only one. */
 struct filters {
   const float *weight;
-  int64_t filters, apart, channels, pitch;
+  int64_t count, apart, channels;
+  int64_t pitch;       /* floats from matrix to matrix */
+  bool has_whole_runs; /* the last run is filled with zeros */
 };
 
-/* Matrices of filters in runs of 16, channel by channel; the last run ends with zeros if there are
- * channels. */
+/* Runs of 16 output channels, each input channel by input channel. */
 SL__INLINE void transform(const struct filters *f, const enum kind kind, float *to) {
   const int window = taps_of(kind) * taps_of(kind);
-  for (int64_t i = 0; i < f->filters; i += FILTERS)
+  for (int64_t i = 0; i < f->count; i += FILTERS)
     for (int64_t c = 0; c < f->channels; c++) {
       const float *weight = f->weight + i * f->apart + c * window;
       float *at = to + i * f->channels + c * FILTERS;
-      if (i + FILTERS <= f->filters)
+      if (i + FILTERS <= f->count)
         transform_some(weight, f->apart, FILTERS, FILTERS, kind, f->pitch, at);
       else
-        transform_some(weight, f->apart, f->filters - i, f->channels > 1 ? FILTERS : f->filters - i,
+        transform_some(weight, f->apart, f->count - i, f->has_whole_runs ? FILTERS : f->count - i,
                        kind, f->pitch, at);
     }
 }
@@ -343,12 +341,20 @@ void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, 
                             int64_t end, float *to) {
   int64_t window = a->kernel_h * a->kernel_w, taps = sl__conv_taps(a);
   bool by_channels = goes_by_channels(a);
-  struct filters f = {weight + first * taps, (end - first) * a->channels, window, 1,
-                      place_of(end - first, a->channels)};
+  struct filters f = {weight + first * taps,
+                      (end - first) * a->channels,
+                      window,
+                      1,
+                      place_of(end - first, a->channels),
+                      false};
   if (by_channels)
-    f = (struct filters){weight + first * taps, end - first, taps, a->channels,
-                         sl__winograd_channels_place(end - first, a->channels)};
-  switch (by_channels ? sl__winograd_channels_kind(a) : kind_of(a)) {
+    f = (struct filters){weight + first * taps,
+                         end - first,
+                         taps,
+                         a->channels,
+                         sl__winograd_channels_place(end - first, a->channels),
+                         true};
+  switch (by_channels ? sl__winograd_channels_kind(a) : image_kind(a)) {
     case TWO_BY_THREE: weights_of_2_by_3(&f, to); break;
     case FOUR_BY_THREE: weights_of_4_by_3(&f, to); break;
     default: weights_of_2_by_5(&f, to);
@@ -356,7 +362,7 @@ void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, 
 }
 
 void sl__winograd_transform_fives(const float *filters, int64_t count, int64_t pitch, float *to) {
-  weights_of_2_by_5(&(struct filters){filters, count, 25, 1, pitch}, to);
+  weights_of_2_by_5(&(struct filters){filters, count, 25, 1, pitch, false}, to);
 }
 
 /* ---- blocks ---- */
@@ -383,7 +389,7 @@ struct block {
 };
 
 static struct work work_of(const struct sl__conv_args *a, float *scratch, int most_lanes) {
-  float *begin = (float *)(((uintptr_t)scratch + 63) / 64 * 64);
+  float *begin = sl__line_begin(scratch);
   int lanes = sl__lanes(most_lanes);
   struct work w = {.args = a, .shape = shape_of(a, lanes)};
   struct layout at = layout_of(&w.shape);
@@ -534,32 +540,38 @@ static void find_weights(struct work *w, const float *weight, bool is_transforme
   if (!is_transformed) sl__winograd_transform(a, weight, channels.first, channels.end, w->own);
 }
 
-/* Some channels of the outputs of the images [image, last), if any. */
-static void run_channels(const struct work *w, int64_t image, int64_t last,
-                         struct sl__work_range channels) {
+static void run_part(const struct work *w, const struct sl__winograd_part *part) {
   struct work some = *w;
-  if (image >= last || channels.first >= channels.end) return;
-  some.channels = channels;
-  some.is_shared = channels.end - channels.first < w->args->out_channels;
-  if (some.is_shared)
-    sl__prefetch_cache_lines(w->x + image * sl__conv_x_size(w->args), sl__conv_x_size(w->args));
-  run_images(&some, image, last, 0, w->shape.units);
+  int64_t images = part->last - part->first, x_size = sl__conv_x_size(w->args);
+  some.channels = part->channels;
+  some.is_shared = part->channels.end - part->channels.first < w->args->out_channels;
+  if (some.is_shared) sl__prefetch_cache_lines(w->x + part->first * x_size, images * x_size);
+  run_images(&some, part->first, part->last, 0, w->shape.units);
 }
 
-/* Planes of consecutive images: the first and the last image may be partial. */
+int sl__winograd_parts(int64_t channels, struct sl__work_range planes,
+                       struct sl__winograd_part parts[3]) {
+  int64_t first = planes.first / channels, last = planes.end / channels;
+  int64_t from = planes.first % channels, to = planes.end % channels;
+  int n = 0;
+  if (first == last) {
+    parts[n++] = (struct sl__winograd_part){first, first + 1, {from, to}};
+    return n;
+  }
+  if (from) parts[n++] = (struct sl__winograd_part){first, first + 1, {from, channels}};
+  first += from > 0;
+  if (first < last) parts[n++] = (struct sl__winograd_part){first, last, {0, channels}};
+  if (to) parts[n++] = (struct sl__winograd_part){last, last + 1, {0, to}};
+  return n;
+}
+
 static void run_planes(struct work *w, const float *weight, bool is_transformed,
                        struct sl__work_range planes) {
-  int64_t k = w->args->out_channels, first = planes.first / k, last = planes.end / k;
-  int64_t from = planes.first % k, to = planes.end % k;
-  struct sl__work_range whole = {0, k}, inside = {from, to};
-  find_weights(w, weight, is_transformed, first == last ? inside : whole);
-  if (first == last) {
-    run_channels(w, first, first + 1, inside);
-    return;
-  }
-  if (from) run_channels(w, first, first + 1, (struct sl__work_range){from, k});
-  run_channels(w, first + (from > 0), last, whole);
-  run_channels(w, last, last + 1, (struct sl__work_range){0, to});
+  struct sl__winograd_part parts[3];
+  int count = sl__winograd_parts(w->args->out_channels, planes, parts);
+  struct sl__work_range whole = {0, w->args->out_channels};
+  find_weights(w, weight, is_transformed, count == 1 ? parts[0].channels : whole);
+  for (int i = 0; i < count; i++) run_part(w, &parts[i]);
 }
 
 void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const float *weight,

@@ -26,7 +26,9 @@
 static inline int sl__winograd_taps(const struct sl__conv_args *a) {
   if (a->stride_h != 1 || a->stride_w != 1 || a->kernel_h != a->kernel_w) return 0;
   if (a->kernel_h == 3 && a->pad_h == 1 && a->pad_w == 1) return 3;
-  return a->kernel_h == 5 && a->pad_h < 5 && a->pad_w < 5 ? 5 : 0;
+  /* the convolution that is another one's gradient may have a negative padding */
+  bool is_padded = a->pad_h >= 0 && a->pad_h < 5 && a->pad_w >= 0 && a->pad_w < 5;
+  return a->kernel_h == 5 && is_padded ? 5 : 0;
 }
 
 /* Returns true for such a convolution with enough channels that products dominate, few enough that
@@ -38,13 +40,28 @@ bool sl__winograd_serves(const struct sl__conv_args *a);
 int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed);
 int64_t sl__winograd_weights(const struct sl__conv_args *a);
 
-/* Transforms weight [K, C, R, R], R taps a side, of the channels [first, end): 36 or 16 matrices
- * [end - first, C], padded apart, together at most sl__winograd_weights floats. */
+/* Transforms weight [K, C, R, R], R taps a side, of the channels [first, end), into at most
+ * sl__winograd_weights floats: 36 or 16 matrices [end - first, C], padded apart, or where vectors
+ * hold channels as winograd_channels.h says. */
 void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
                             int64_t end, float *to);
 
 /* Transforms 5x5 filters: 36 matrices, `pitch` floats apart, of a value a filter. */
 void sl__winograd_transform_fives(const float *filters, int64_t count, int64_t pitch, float *to);
+
+/* Returns a number that is another one where the transformed weights lie otherwise. */
+int sl__winograd_layout(const struct sl__conv_args *a);
+
+/* Some channels of the outputs of the images [first, last). */
+struct sl__winograd_part {
+  int64_t first, last;
+  struct sl__work_range channels;
+};
+
+/* Divides planes of consecutive images with `channels` planes each, of which the first and the last
+ * may be partial. Returns the number of parts. */
+int sl__winograd_parts(int64_t channels, struct sl__work_range planes,
+                       struct sl__winograd_part parts[3]);
 
 /* As sl__direct_conv_units: planes, or whole rows of a single image. */
 int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most_lanes);

@@ -111,16 +111,6 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 /* ---- outputs ---- */
 
-/* A' m; the values of t are `step` apart. */
-SL__INLINE void SL__JOIN(after_, LANES)(const VEC *m, VEC *t, const int step) {
-  VEC even_p = m[1] + m[2], odd_p = P * (m[1] - m[2]);
-  VEC even_q = m[3] + m[4], odd_q = Q * (m[3] - m[4]);
-  t[0] = m[0] + even_p + even_q;
-  t[step] = odd_p + odd_q;
-  t[2 * step] = P * P * even_p + Q * Q * even_q;
-  t[3 * step] = P * P * odd_p + Q * Q * odd_q + m[5];
-}
-
 /* A row of the tiles' outputs, from its columns. */
 SL__INLINE void SL__JOIN(write_fours_, LANES)(const VEC out[4], const int32_t *at, float *to) {
   VEC low[2], high[2];
@@ -145,10 +135,10 @@ static SL__JOIN(SL__TARGET_, LANES)
     _Pragma("GCC unroll 6") for (int s = 0; s < 6; s++) {
       _Pragma("GCC unroll 6") for (int r = 0; r < 6; r++) m[r] =
           *(const VEC *)(sums + (6 * r + s) * g->sums);
-      SL__JOIN(after_, LANES)(m, t + s, 6);
+      SL__JOIN(after_, LANES)(FOUR_BY_THREE, m, t + s, 6);
     }
     _Pragma("GCC unroll 4") for (int r = 0; r < 4; r++) {
-      SL__JOIN(after_, LANES)(t + 6 * r, out, 1);
+      SL__JOIN(after_, LANES)(FOUR_BY_THREE, t + 6 * r, out, 1);
       _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) out[s] += bias;
       SL__JOIN(write_fours_, LANES)(out, at, to + r * g->below);
     }

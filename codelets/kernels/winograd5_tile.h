@@ -57,12 +57,6 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 /* ---- outputs ---- */
 
-/* A' m; the values of t are `step` apart. */
-SL__INLINE void SL__JOIN(after5_, LANES)(const VEC *m, VEC *t, const int step) {
-  t[0] = m[0] + (m[1] + m[2]) + (m[3] + m[4]);
-  t[step] = P * (m[1] - m[2]) + Q * (m[3] - m[4]) + m[5];
-}
-
 /* The outputs of some vectors of tiles from their sums; at: offsets of their halves. */
 static SL__JOIN(SL__TARGET_, LANES)
     __attribute__((noinline)) void SL__JOIN(outputs5_, LANES)(const struct shape *g,
@@ -74,10 +68,10 @@ static SL__JOIN(SL__TARGET_, LANES)
     _Pragma("GCC unroll 6") for (int s = 0; s < 6; s++) {
       _Pragma("GCC unroll 6") for (int r = 0; r < 6; r++) m[r] =
           *(const VEC *)(sums + (6 * r + s) * g->sums);
-      SL__JOIN(after5_, LANES)(m, t + s, 6);
+      SL__JOIN(after_, LANES)(TWO_BY_FIVE, m, t + s, 6);
     }
     _Pragma("GCC unroll 2") for (int r = 0; r < 2; r++) {
-      SL__JOIN(after5_, LANES)(t + 6 * r, out[r], 1);
+      SL__JOIN(after_, LANES)(TWO_BY_FIVE, t + 6 * r, out[r], 1);
       _Pragma("GCC unroll 2") for (int s = 0; s < 2; s++) out[r][s] += bias;
     }
     SL__JOIN(write_tiles_, LANES)(g, out, at, to);

@@ -12,7 +12,7 @@ enum {
   SHIFTS = 3,       /* tiles whose windows have a pixel, along one axis */
   BEFORE = 16,      /* floats before a plane: its first row reads two */
   BLOCK = 2,        /* vectors that are multiplied at a time, or one image's */
-  MOST_VECTORS = 16 /* of an image */
+  MOST_PIXELS = 256 /* of an image's outputs, all of whose tiles are in memory */
 };
 
 /* An image's tiles are numbered row by row; a vector holds as many as floats. */
@@ -123,16 +123,19 @@ int64_t sl__winograd_backward_data_scratch(const struct sl__conv_args *a) {
 }
 
 bool sl__winograd_backward_data_serves(const struct sl__conv_args *a) {
-  const int32_t least = 16, most_pixels = 4 * MOST_VECTORS * 4;
+  const int32_t least = 16, widest = 16;
   const int64_t most_weights = 1 << 14, most_scratch = 1 << 21, tap_products = 25;
   if (sl__winograd_taps(a) != 5 || a->channels < least || a->out_channels < least ||
-      (int64_t)a->channels * a->out_channels > most_weights || sl__conv_pixels(a) > most_pixels ||
+      (int64_t)a->channels * a->out_channels > most_weights || sl__conv_pixels(a) > MOST_PIXELS ||
       sl__conv_pixels(a) >= (int64_t)a->height * a->width)
     return false;
-  struct shape g = shape_of(a, sl__lanes(0));
+  /* for any processor, as the one that computes may be another than the one that submits */
+  struct sl__conv_args one = *a;
+  one.images = 1;
+  struct shape g = shape_of(&one, widest);
   double products = (double)PLACES * g.vectors * g.lanes;
   return products <= 0.8 * (double)(tap_products * sl__conv_pixels(a)) &&
-         sl__winograd_backward_data_scratch(a) <= most_scratch;
+         sl__winograd_backward_data_scratch(&one) <= most_scratch;
 }
 
 /* ---- the passes ---- */

@@ -48,15 +48,6 @@ static struct width width_of(int lanes) {
 
 /* ---- sizes and memory ---- */
 
-/* Of 3x3 windows, tiles of 4x4 need 36 products for 144, those of 2x2 16 for 36; both count beyond
- * the image. */
-static enum kind kind_of(const struct sl__conv_args *a) {
-  int64_t fours = (int64_t)sl__ceil_div(a->out_height, 4) * sl__ceil_div(a->out_width, 4);
-  int64_t twos = (int64_t)sl__ceil_div(a->out_height, 2) * sl__ceil_div(a->out_width, 2);
-  if (a->kernel_h == 5) return TWO_BY_FIVE;
-  return 36 * fours < 16 * twos ? FOUR_BY_THREE : TWO_BY_THREE;
-}
-
 /* border: rows and columns of the frame that tiles share with their neighbours. */
 static void finish_operand(const struct shape *g, int32_t border, struct operand *o) {
   o->pitch = (o->channels + g->lanes - 1) / g->lanes * g->lanes;
@@ -68,7 +59,7 @@ static void finish_operand(const struct shape *g, int32_t border, struct operand
 
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   const int32_t most_tiles = 64;
-  enum kind kind = kind_of(a);
+  enum kind kind = kind_of(a, 1);
   int side = side_of(kind);
   struct shape g = {.lanes = lanes,
                     .side = side,
@@ -190,7 +181,7 @@ static void write_gradient(const struct shape *g, const struct width *w, float *
 
 void sl__winograd_backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
                                   float *grad, float *scratch, bool add, int most_lanes) {
-  float *begin = (float *)(((uintptr_t)scratch + 63) / 64 * 64);
+  float *begin = sl__line_begin(scratch);
   int lanes = sl__lanes(most_lanes);
   struct width w = width_of(lanes);
   struct shape g = shape_of(a, lanes);

@@ -76,17 +76,17 @@ SL__INLINE void SL__JOIN(weight_, LANES)(const enum kind kind, const VEC *u, VEC
 /* Of one channel and as many of the other side as floats of a vector; to: a vector a tap. */
 SL__INLINE void SL__JOIN(gradient_, LANES)(const enum kind kind, const float *sums, int64_t place,
                                            float *to) {
-  const int window = taps_of(kind), n = values_of(kind);
+  const int taps = taps_of(kind), n = values_of(kind);
   VEC t[30], u[6], row[5];
   _Pragma("GCC unroll 6") for (int s = 0; s < n; s++) {
     _Pragma("GCC unroll 6") for (int r = 0; r < n; r++) u[r] =
         *(const VEC *)(sums + (n * r + s) * place);
     SL__JOIN(weight_, LANES)(kind, u, t + s, n);
   }
-  _Pragma("GCC unroll 5") for (int r = 0; r < window; r++) {
+  _Pragma("GCC unroll 5") for (int r = 0; r < taps; r++) {
     SL__JOIN(weight_, LANES)(kind, t + n * r, row, 1);
-    _Pragma("GCC unroll 5") for (int s = 0; s < window; s++) *
-        (VEC *)(to + (window * r + s) * LANES) = row[s];
+    _Pragma("GCC unroll 5") for (int s = 0; s < taps; s++) * (VEC *)(to + (taps * r + s) * LANES) =
+        row[s];
   }
 }
 

@@ -68,25 +68,14 @@ int64_t sl__winograd_channels_place(int64_t rows, int64_t channels) {
   return whole_runs(rows) * channels + 16;
 }
 
-static int64_t tiles_of(const struct sl__conv_args *a, int side) {
-  return (int64_t)sl__ceil_div(a->out_height, side) * sl__ceil_div(a->out_width, side);
-}
-
-/* Tiles of 4x4 outputs where they need fewer products, and the larger weights stay in a core's
- * caches. */
-enum kind sl__winograd_channels_kind(const struct sl__conv_args *a) {
-  const int64_t most_weights = 1 << 13;
-  if (a->kernel_h == 5) return TWO_BY_FIVE;
-  bool few = (int64_t)a->channels * a->out_channels <= most_weights;
-  return few && 36 * tiles_of(a, 4) < 16 * tiles_of(a, 2) ? FOUR_BY_THREE : TWO_BY_THREE;
-}
+enum kind sl__winograd_channels_kind(const struct sl__conv_args *a) { return cached_kind_of(a, 1); }
 
 int64_t sl__winograd_channels_products(const struct sl__conv_args *a) {
   enum kind kind = sl__winograd_channels_kind(a);
   if (a->channels % FILTERS || (int64_t)a->height * a->width < FILTERS ||
       sl__conv_pixels(a) < FILTERS)
     return 0;
-  return places_of(kind) * tiles_of(a, side_of(kind)) * (whole_runs(a->out_channels) / FILTERS);
+  return places_of(kind) * tiles_of(a, kind) * (whole_runs(a->out_channels) / FILTERS);
 }
 
 int64_t sl__winograd_channels_weights(const struct sl__conv_args *a) {
@@ -187,7 +176,8 @@ static void transform_windows(const struct work *w, int64_t image, int64_t image
   }
 }
 
-/* Output channels [from, to) of the weights' own, in whole vectors. */
+/* Output channels [from, to) of the weights' own, in whole vectors. What is a row of weights and
+ * what is a window to the products is the other way round here: rows are tiles. */
 static void multiply_windows(const struct work *w, int64_t images, int64_t from, int64_t to) {
   const struct shape *g = &w->shape;
   struct product p = {.places = g->places,
@@ -226,15 +216,13 @@ static void write_image(const struct work *w, int64_t image, int64_t from, int64
   sl__conv_epilogue_apply(&out, (enum sl_activation)a->activation, 0, g->out.pixels);
 }
 
-/* Some channels of the outputs of the images [image, last), if any. */
-static void run_channels(const struct work *w, int64_t image, int64_t last,
-                         struct sl__work_range channels) {
+static void run_part(const struct work *w, const struct sl__winograd_part *part) {
   const struct shape *g = &w->shape;
-  if (channels.first >= channels.end) return;
+  struct sl__work_range channels = part->channels;
   int64_t from = (channels.first - w->first_weight) / FILTERS * FILTERS;
   int64_t to = channels.end - w->first_weight, tiles = (int64_t)g->down * g->across;
-  for (int64_t n = image, images; n < last; n += images) {
-    images = last - n < g->images ? last - n : g->images;
+  for (int64_t n = part->first, images; n < part->last; n += images) {
+    images = part->last - n < g->images ? part->last - n : g->images;
     transform_windows(w, n, images);
     multiply_windows(w, images, from, to);
     for (int64_t i = 0; i < images; i++)
@@ -242,28 +230,22 @@ static void run_channels(const struct work *w, int64_t image, int64_t last,
   }
 }
 
-/* Planes of consecutive images: the first and the last image may be partial. */
 void sl__winograd_channels_forward(const struct sl__conv_args *a, const float *x,
                                    const float *weight, bool is_transformed, const float *bias,
                                    const struct sl__conv_epilogue *epilogue, float *y,
                                    float *scratch, struct sl__work_range range, int most_lanes) {
+  struct sl__winograd_part parts[3];
+  int count = sl__winograd_parts(a->out_channels, range, parts);
+  struct sl__work_range own = {0, a->out_channels};
   struct work w = work_of(a, scratch, most_lanes);
-  int64_t k = a->out_channels, first = range.first / k, last = range.end / k;
-  int64_t from = range.first % k, to = range.end % k;
-  struct sl__work_range own = {first == last ? from : 0, first == last ? to : k};
+  if (!is_transformed && count == 1) own = parts[0].channels;
   w.x = x;
   w.y = y;
   w.bias = bias;
   w.epilogue = epilogue;
   w.weight = is_transformed ? weight : w.own;
-  w.first_weight = is_transformed ? 0 : own.first;
-  w.weights = sl__winograd_channels_place(is_transformed ? k : own.end - own.first, a->channels);
+  w.first_weight = own.first;
+  w.weights = sl__winograd_channels_place(own.end - own.first, a->channels);
   if (!is_transformed) sl__winograd_transform(a, weight, own.first, own.end, w.own);
-  if (first == last) {
-    run_channels(&w, first, first + 1, own);
-    return;
-  }
-  if (from) run_channels(&w, first, first + 1, (struct sl__work_range){from, k});
-  run_channels(&w, first + (from > 0), last, own);
-  run_channels(&w, last, last + 1, (struct sl__work_range){0, to});
+  for (int i = 0; i < count; i++) run_part(&w, &parts[i]);
 }

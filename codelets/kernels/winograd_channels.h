@@ -17,6 +17,7 @@ enum { SL__WINOGRAD_FILTERS = 16 }; /* output channels whose transformed weights
  * if the convolution is not for this kernel. */
 int64_t sl__winograd_channels_products(const struct sl__conv_args *a);
 
+/* The transforms of such a convolution. */
 enum kind sl__winograd_channels_kind(const struct sl__conv_args *a);
 
 /* Floats of scratch memory, of the transformed weights, and from one of their matrices to the next
@@ -25,7 +26,9 @@ int64_t sl__winograd_channels_scratch(const struct sl__conv_args *a, bool is_tra
 int64_t sl__winograd_channels_weights(const struct sl__conv_args *a);
 int64_t sl__winograd_channels_place(int64_t rows, int64_t channels);
 
-/* As sl__winograd_forward; range: planes. */
+/* As sl__winograd_forward, which calls it for the convolutions that go by channels; range: planes.
+ * A matrix of the transformed weights has runs of 16 output channels, the last one filled with
+ * zeros; in a run the 16 values of an input channel lie behind those of the one before. */
 void sl__winograd_channels_forward(const struct sl__conv_args *a, const float *x,
                                    const float *weight, bool is_transformed, const float *bias,
                                    const struct sl__conv_epilogue *epilogue, float *y,

@@ -8,26 +8,6 @@
 
 /* ---- outputs ---- */
 
-/* A' m; the values of t are `step` apart. */
-SL__INLINE void SL__JOIN(after_, LANES)(const enum kind kind, const VEC *m, VEC *t,
-                                        const int step) {
-  if (kind == TWO_BY_THREE) {
-    t[0] = m[0] + m[1] + m[2];
-    t[step] = m[1] - m[2] - m[3];
-    return;
-  }
-  VEC even_p = m[1] + m[2], odd_p = P * (m[1] - m[2]);
-  VEC even_q = m[3] + m[4], odd_q = Q * (m[3] - m[4]);
-  t[0] = m[0] + even_p + even_q;
-  t[step] = odd_p + odd_q;
-  if (kind == TWO_BY_FIVE) {
-    t[step] += m[5];
-    return;
-  }
-  t[2 * step] = P * P * even_p + Q * Q * even_q;
-  t[3 * step] = P * P * odd_p + Q * Q * odd_q + m[5];
-}
-
 /* A row of tiles, in as many channels as floats of a vector. */
 SL__INLINE void SL__JOIN(make_outputs_, LANES)(const struct outputs *o, const enum kind kind,
                                                int32_t across, const float *sums, float *to) {

@@ -4,6 +4,7 @@
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_OPERAND_H
 #define SL_CODELETS_KERNELS_WINOGRAD_OPERAND_H
 
+#include <stdint.h>
 #include <string.h>
 
 #include "codelets/kernels/winograd_kind.h"

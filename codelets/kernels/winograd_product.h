@@ -1,6 +1,7 @@
 /* The products of Winograd's convolutions: for each element of a transformed window, a matrix of
- * weights by the matrix of all windows. codelets/kernels/winograd.c and winograd_backward_data.c
- * include this file before their inner loops, and winograd_product_tile.h among them. */
+ * weights by the matrix of all windows. codelets/kernels/winograd.c, winograd_channels.c and
+ * winograd_backward_data.c include this file before their inner loops, and winograd_product_tile.h
+ * among them. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_PRODUCT_H
 #define SL_CODELETS_KERNELS_WINOGRAD_PRODUCT_H
 

@@ -7,6 +7,7 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/conv_backward_data.h"
 #include "codelets/kernels/conv_scatter.h"
+#include "codelets/kernels/winograd.h"
 #include "codelets/kernels/winograd_backward_data.h"
 #include "tests/common/convolution.h"
 
@@ -143,6 +144,10 @@ static void winograd_by_fives(void **state) {
   struct sl__conv_args lenet = square(5, 20, 12, 50, 5, 1, 0);
   lenet.implementation = SL__WINOGRAD;
   check_all(lenet);
+  for (int pad = 5; pad <= 7; pad++) { /* the rotated filters would have less than none */
+    struct sl__conv_args wide = with_outputs(square(2, 16, 12, 16, 5, 1, pad));
+    assert_false(sl__conv_backward_data_winograd_serves(&wide));
+  }
   if (by_tiles < 10 / EVERY || rotated < 10 / EVERY)
     fail_msg("%d by tiles, %d by rotated filters", by_tiles, rotated);
 }
@@ -151,21 +156,49 @@ static void winograd_by_tiles_serves(void **state) {
   struct sl__conv_args lenet = with_outputs(square(5, 20, 12, 50, 5, 1, 0)), a = lenet;
   (void)state;
   assert_true(sl__winograd_backward_data_serves(&lenet));
-  int32_t *const fields[] = {&a.kernel_h, &a.kernel_w, &a.stride_h, &a.stride_w,
-                             &a.pad_h,    &a.channels, &a.channels, &a.out_channels};
-  const int32_t others[] = {3, 3, 2, 2, 5, 15, 400, 15};
+  int32_t *const fields[] = {&a.kernel_h, &a.kernel_w, &a.stride_h,    &a.stride_w,
+                             &a.channels, &a.channels, &a.out_channels};
+  const int32_t others[] = {3, 3, 2, 2, 15, 400, 15};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     a = lenet;
     *fields[i] = others[i];
     a = with_outputs(a);
     assert_false(sl__winograd_backward_data_serves(&a));
   }
+  a = square(5, 20, 12, 50, 5, 1, 0);
+  a.width = 8;
+  a.height = 20;
+  a.pad_h = 5; /* 26 x 4 outputs of 20 x 8 pixels */
+  a = with_outputs(a);
+  assert_false(sl__winograd_backward_data_serves(&a));
   a = with_outputs(square(5, 20, 12, 50, 5, 1, 2)); /* as many outputs as pixels */
   assert_false(sl__winograd_backward_data_serves(&a));
   a = with_outputs(square(5, 20, 40, 50, 5, 1, 0)); /* too many */
   assert_false(sl__winograd_backward_data_serves(&a));
   a = with_outputs(square(5, 20, 9, 50, 5, 1, 0)); /* tiles that are no whole vectors */
   assert_false(sl__winograd_backward_data_serves(&a) && sl__lanes(0) == 16);
+}
+
+/* An image's bits, so its way, do not depend on the number of images. */
+static void the_way_does_not_depend_on_the_batch(void **state) {
+  int served = 0;
+  (void)state;
+  for (int k = 16; k <= 1024; k *= 2)
+    for (int size = 4; size <= 32; size++)
+      for (int pad = 0; pad < 5; pad += 2) {
+        struct sl__conv_args one = square(1, 16, size, k, 5, 1, pad), many;
+        if (size + 2 * pad < 5) continue;
+        one = with_outputs(one);
+        many = one;
+        many.images = 64;
+        served += sl__winograd_serves(&one);
+        assert_int_equal(sl__winograd_serves(&one), sl__winograd_serves(&many));
+        assert_int_equal(sl__conv_backward_data_winograd_serves(&one),
+                         sl__conv_backward_data_winograd_serves(&many));
+        assert_int_equal(sl__winograd_backward_data_serves(&one),
+                         sl__winograd_backward_data_serves(&many));
+      }
+  assert_true(served > 50);
 }
 
 static struct sl__conv_args batch(int i) {
@@ -200,6 +233,7 @@ int main(void) {
                                      cmocka_unit_test(winograd),
                                      cmocka_unit_test(winograd_by_fives),
                                      cmocka_unit_test(winograd_by_tiles_serves),
+                                     cmocka_unit_test(the_way_does_not_depend_on_the_batch),
                                      cmocka_unit_test(batches_do_not_matter)};
   return cmocka_run_group_tests_name("conv_backward_data", tests, NULL, NULL);
 }
