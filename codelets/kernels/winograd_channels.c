@@ -160,8 +160,10 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
   g->out.sums = begin + at.sums;
   w.own = begin + at.own;
   clear_frame(&g->in);
-  for (int64_t p = 0; p < g->out.pixels; p++)
-    g->out.at[p] = (int32_t)((p / a->out_width * g->out.columns + p % a->out_width) * g->out.pitch);
+  int32_t *at = g->out.at;
+  for (int32_t row = 0; row < a->out_height; row++)
+    for (int32_t i = 0; i < a->out_width; i++)
+      *at++ = (int32_t)(((int64_t)row * g->out.columns + i) * g->out.pitch);
   return w;
 }
 

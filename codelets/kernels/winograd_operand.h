@@ -31,9 +31,10 @@ static inline int64_t frame_floats(const struct operand *o) {
 
 /* Fills the table of offsets, and the frame with zeros. */
 static inline void clear_frame(struct operand *o) {
-  for (int64_t p = 0; p < o->pixels; p++)
-    o->at[p] =
-        (int32_t)(((p / o->width + o->top) * o->columns + p % o->width + o->left) * o->pitch);
+  int32_t *at = o->at;
+  for (int32_t row = o->top; at < o->at + o->pixels; row++)
+    for (int32_t i = 0; i < o->width; i++)
+      *at++ = (int32_t)(((int64_t)row * o->columns + o->left + i) * o->pitch);
   memset(o->frame, 0, (size_t)frame_floats(o) * sizeof *o->frame);
 }
 
