@@ -1,17 +1,18 @@
-/* Convolution with stride 1. By 3x3 taps, one zero around the image: sixteen outputs of a square
- * from a window of 6x6, by 36 products a channel instead of 144, or four from one of 4x4, by 16
- * instead of 36. By 5x5 taps: four outputs from a window of 6x6, by 36 products instead of 100
- * (Winograd's F(4x4, 3x3), F(2x2, 3x3) and F(2x2, 5x5); Lavin and Gray, Fast algorithms for
- * convolutional neural networks, 2016). The windows of all tiles are transformed by B' d B, the
- * weights by G g G'. Each of the 36 or 16 elements of a transformed window then needs a product of
- * the weights' matrix by the windows'. A' m A of the results are the outputs. Each product is
- * summed over channels in their order, whatever the batch. Rounding errors of random values, of 16
- * to 64 channels, are 2 to 3 times a plain convolution's with F(4x4, 3x3), 0.6 to 0.75 times with
- * F(2x2, 3x3), whose sums are a ninth as long, and 1.3 to 1.5 times with F(2x2, 5x5). The points of
- * the transforms of 6x6, 0, +-5/8, +-3/2 and infinity, have about the least error of thirteen pairs
- * tried, half of that of the usual +-1 and +-2 (Barabasz et al., Error analysis and improving the
- * accuracy of Winograd convolution, 2020, for why they matter). An infinite value may make its
- * neighbours no number. */
+/* Winograd's convolution with stride 1 (Lavin and Gray, Fast algorithms for convolutional neural
+ * networks, 2016). It makes the outputs of a square tile from one window:
+ *   F(4x4, 3x3): 16 outputs of 3x3 taps from a window of 6x6, by 36 products a channel, not 144;
+ *   F(2x2, 3x3): 4 outputs from a window of 4x4, by 16 products, not 36;
+ *   F(2x2, 5x5): 4 outputs of 5x5 taps from a window of 6x6, by 36 products, not 100.
+ * Around the image is one zero with 3x3 taps, up to four with 5x5. The windows of all tiles are
+ * transformed by B' d B, the weights by G g G'. Each of the 36 or 16 elements of a transformed
+ * window then needs a product of the weights' matrix by the windows'. A' m A of the results are the
+ * outputs. Each product is summed over channels in their order, whatever the batch. F(4x4, 3x3) has
+ * 2 to 3 times the rounding errors of a plain convolution, F(2x2, 3x3), whose sums are a ninth as
+ * long, 0.6 to 0.75 times, F(2x2, 5x5) 1.3 to 1.5 times (random values, 16 to 64 channels). The
+ * points of the transforms of 6x6 are 0, +-5/8, +-3/2 and infinity. They have about the least error
+ * of thirteen pairs tried, half of that of the usual +-1 and +-2 (Barabasz et al., Error analysis
+ * and improving the accuracy of Winograd convolution, 2020, for why they matter). An infinite value
+ * may make its neighbours no number. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_H
 #define SL_CODELETS_KERNELS_WINOGRAD_H
 

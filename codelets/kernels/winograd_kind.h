@@ -21,8 +21,8 @@ static inline int64_t tiles_of(const struct sl__conv_args *a, enum kind kind) {
   return (int64_t)sl__ceil_div(a->out_height, side) * sl__ceil_div(a->out_width, side);
 }
 
-/* The transforms that need fewer products, if tiles count in groups of so many: those of 4x4
- * outputs need 36 for 144, those of 2x2 16 for 36; both count beyond the image. */
+/* The transforms that need fewer products, if tiles count in whole groups of `group` tiles: those
+ * of 4x4 outputs need 36 for 144, those of 2x2 16 for 36; both count beyond the image. */
 static inline enum kind kind_of(const struct sl__conv_args *a, int64_t group) {
   if (a->kernel_h == 5) return TWO_BY_FIVE;
   int64_t fours = (tiles_of(a, FOUR_BY_THREE) + group - 1) / group;

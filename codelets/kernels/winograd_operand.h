@@ -1,5 +1,5 @@
-/* Images with their channels side by side: what a Winograd convolution reads if a vector holds
- * channels. codelets/kernels/winograd_channels.c and winograd_backward_weight.c include this file
+/* Images with their channels side by side, for Winograd convolutions whose vectors hold channels.
+ * codelets/kernels/winograd_channels.c and winograd_backward_weight.c include this file
  * before their inner loops, and winograd_operand_tile.h among them. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_OPERAND_H
 #define SL_CODELETS_KERNELS_WINOGRAD_OPERAND_H

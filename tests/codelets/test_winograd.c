@@ -59,7 +59,7 @@ static struct sl__conv_args shape(int images, int channels, int height, int widt
                                 .pad_w = 1};
 }
 
-/* The image of so many outputs, or of one pixel, whose outputs are more. */
+/* Pixels of an image that has this number of outputs, or one pixel, which has more of them. */
 static int32_t size_of(int32_t outputs, int32_t pad) {
   return outputs + 4 > 2 * pad ? outputs + 4 - 2 * pad : 1;
 }
