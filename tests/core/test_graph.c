@@ -539,18 +539,8 @@ static void formed_want(const struct formed *f, float *values) {
 /* Bytes of a member with the prepacked weights and, unless plain copies are apart, with the plain
  * copy of the other parameter. */
 static int64_t formed_bytes(bool apart) {
-  const struct sl__conv_args a = {.channels = FORMED,
-                                  .height = HEIGHT,
-                                  .width = ACROSS,
-                                  .out_channels = FORMED,
-                                  .out_height = HEIGHT,
-                                  .out_width = ACROSS,
-                                  .kernel_h = 3,
-                                  .kernel_w = 3,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .pad_h = 1,
-                                  .pad_w = 1};
+  const struct sl__conv_args a = {1, FORMED, HEIGHT, ACROSS, FORMED, HEIGHT, ACROSS,
+                                  3, 3,      1,      1,      1,      1};
   size_t form = (size_t)sl__winograd_weights(&a) * sizeof(float);
   return (int64_t)(sl__weight_cache_room(form) +
                    sl__weight_cache_room(form + FORMED * sizeof(float)) +
