@@ -105,7 +105,13 @@ static inline int sl__lanes(int most) {
   return 4;
 }
 
-/* The same, of a vector that at least 4 values fill. */
+/* The floats of the narrowest vector that holds `values` values, or of the widest. */
+static inline int sl__lanes_for(int64_t values, int widest) {
+  while (widest > 4 && values <= widest / 2) widest /= 2;
+  return widest;
+}
+
+/* As sl__lanes, of a vector that at least 4 values fill. */
 static inline int sl__lanes_of(int64_t values, int most) {
   int lanes = sl__lanes(most);
   while (lanes > values) lanes /= 2;

@@ -404,14 +404,12 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
   return w;
 }
 
-/* With tiles of 2x2, vectors that are not longer than a row. */
+/* With tiles of 2x2, vectors that are not longer than a row, or than what holds one. */
 static split_rows *split_of(const struct work *w) {
   int lanes = w->shape.lanes, columns = w->args->width;
   if (w->shape.kind == FOUR_BY_THREE) return w->width.split;
-  if (w->shape.kind == TWO_BY_FIVE) {
-    while (lanes > 4 && w->shape.pitch <= lanes / 2) lanes /= 2;
-    return width_of(lanes, TWO_BY_FIVE).split;
-  }
+  if (w->shape.kind == TWO_BY_FIVE)
+    return width_of(sl__lanes_for(w->shape.pitch, lanes), TWO_BY_FIVE).split;
   while (lanes > 4 && columns < lanes) lanes /= 2;
   if (columns != lanes && lanes > 4 && columns / 2 < lanes) lanes /= 2;
   return width_of(lanes, TWO_BY_THREE).split;

@@ -91,8 +91,7 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   return g;
 }
 
-/* Offsets of the arrays in the scratch memory, behind the alignment. The frames and the planes of
- * dy and dx are not in use at the same time. */
+/* Offsets of the arrays in the scratch memory, behind the alignment. */
 struct layout {
   int64_t inside, y_frame, y_planes, x_frame, x_planes, tiles, sums, filters, weights, end;
 };
@@ -146,20 +145,14 @@ struct work {
   float *y_frame, *y_planes, *x_frame, *x_planes, *tiles, *sums, *weights;
 };
 
-/* Vectors that are not much longer than a row. */
-static struct width width_of_row(int lanes, int32_t columns) {
-  while (lanes > 4 && columns <= lanes / 2) lanes /= 2;
-  return width_of(lanes);
-}
-
 static struct work work_of(const struct sl__conv_args *a, float *scratch, int most_lanes) {
   float *begin = sl__line_begin(scratch);
   struct work w = {.shape = shape_of(a, sl__lanes(most_lanes))};
   struct shape *g = &w.shape;
   struct layout at = layout_of(g);
   w.width = width_of(g->lanes);
-  w.split = width_of_row(g->lanes, g->across);
-  w.join = width_of_row(g->lanes, g->across + 2);
+  w.split = width_of(sl__lanes_for(g->across, g->lanes));
+  w.join = width_of(sl__lanes_for(g->across + 2, g->lanes));
   g->inside = (int32_t *)(begin + at.inside);
   w.y_frame = begin + at.y_frame;
   w.y_planes = begin + at.y_planes;

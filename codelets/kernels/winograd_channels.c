@@ -160,10 +160,7 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
   g->out.sums = begin + at.sums;
   w.own = begin + at.own;
   clear_frame(&g->in);
-  int32_t *offset = g->out.at;
-  for (int32_t row = 0; row < a->out_height; row++)
-    for (int32_t i = 0; i < a->out_width; i++)
-      *offset++ = (int32_t)(((int64_t)row * g->out.columns + i) * g->out.pitch);
+  find_pixels(g->out.pixels, a->out_width, 0, g->out.columns, g->out.pitch, g->out.at);
   return w;
 }
 

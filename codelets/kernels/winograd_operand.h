@@ -29,12 +29,18 @@ static inline int64_t frame_floats(const struct operand *o) {
   return (int64_t)o->rows * o->columns * o->pitch;
 }
 
+/* The offsets of an image's pixels in a frame, where the image begins at pixel `first` and rows are
+ * `columns` pixels apart. pitch: floats from pixel to pixel. */
+static inline void find_pixels(int64_t pixels, int32_t width, int64_t first, int32_t columns,
+                               int64_t pitch, int32_t *at) {
+  for (int64_t p = 0; p < pixels; first += columns)
+    for (int32_t i = 0; i < width; i++, p++) at[p] = (int32_t)((first + i) * pitch);
+}
+
 /* Fills the table of offsets, and the frame with zeros. */
 static inline void clear_frame(struct operand *o) {
-  int32_t *at = o->at;
-  for (int32_t row = o->top; at < o->at + o->pixels; row++)
-    for (int32_t i = 0; i < o->width; i++)
-      *at++ = (int32_t)(((int64_t)row * o->columns + o->left + i) * o->pitch);
+  int64_t first = (int64_t)o->top * o->columns + o->left;
+  find_pixels(o->pixels, o->width, first, o->columns, o->pitch, o->at);
   memset(o->frame, 0, (size_t)frame_floats(o) * sizeof *o->frame);
 }
 

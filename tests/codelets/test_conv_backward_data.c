@@ -176,7 +176,7 @@ static void winograd_by_tiles_serves(void **state) {
   a = with_outputs(square(5, 20, 40, 50, 5, 1, 0)); /* too many */
   assert_false(sl__winograd_backward_data_serves(&a));
   a = with_outputs(square(5, 20, 9, 50, 5, 1, 0)); /* tiles that are no whole vectors */
-  assert_false(sl__winograd_backward_data_serves(&a) && sl__lanes(0) == 16);
+  assert_false(sl__winograd_backward_data_serves(&a));
 }
 
 /* An image's bits, so its way, do not depend on the number of images. */
