@@ -51,9 +51,11 @@ SL__KERNEL void sl__add_cpu(void *buffers[], void *cl_arg) {
 
 SL__KERNEL void sl__add_relu_backward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__add_args *args = sl__args(cl_arg);
-  (sl__accumulate(cl_arg) ? add_slopes : slopes)(sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                                                 sl__buffer(buffers, 2), sl__buffer(buffers, 3),
-                                                 args->count);
+  const float *y = sl__buffer(buffers, 0), *dy = sl__buffer(buffers, 1);
+  float *da = sl__buffer(buffers, 2), *db = sl__buffer(buffers, 3);
+  struct sl__work_range s = sl__work_range(cl_arg, args->count);
+  (sl__accumulate(cl_arg) ? add_slopes : slopes)(y + s.first, dy + s.first, da + s.first,
+                                                 db + s.first, s.end - s.first);
 }
 
 struct sl__rowwise sl__add_rows(void *args) {
@@ -75,7 +77,8 @@ enum sl_status sl__add_terms(struct sl_context *context, const struct sl__launch
   enum sl_status status = sl__same_count("add", count + 1, tensors, &args.count);
   if (status != SL_OK) return status;
   struct sl__launch launch = *l;
-  launch.cut = (struct sl__cut){.units = args.count, .flat = true, .pointwise = true};
+  launch.cut =
+      (struct sl__cut){.units = args.count, .flat = true, .pointwise = true, .in_place = 3};
   return sl__submit(context, &sl__op_add, &launch, count + 1, tensors, &args, sizeof args,
                     (double)args.count * (count - 1), has_relu);
 }
@@ -92,6 +95,8 @@ enum sl_status sl__add_relu_backward(struct sl_context *context, const struct sl
   struct sl__tensor *tensors[] = {y, dy, da, db};
   enum sl_status status = sl__same_count("add_relu_backward", 4, tensors, &args.count);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_add_relu_backward, l, 4, tensors, &args, sizeof args,
+  struct sl__launch launch = *l;
+  launch.cut = (struct sl__cut){.units = args.count, .flat = true, .pointwise = true};
+  return sl__submit(context, &sl__op_add_relu_backward, &launch, 4, tensors, &args, sizeof args,
                     (double)args.count, 0);
 }

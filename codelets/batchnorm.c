@@ -95,18 +95,18 @@ SL__SIMD static void normalise(const float *x, float *y, struct line l, bool has
 }
 
 /* Channels [first, end) that are done together: their planes of an image follow each other in
- * memory and make a run that is long enough to be read ahead. */
-enum { MOST_TOGETHER = 256, RUN = 16384 /* floats */ };
+ * memory and make a run that is long enough to be read ahead. The fewer they are, the more of what
+ * the first pass over them has read is in a cache when the second one reads it. */
+enum { MOST_TOGETHER = 256, RUN = 1024 /* floats */ };
 
-struct channels {
-  int64_t first, end;
-};
-
-static struct channels channels_from(const struct sl__norm_args *a, int64_t first) {
-  int64_t count = RUN / a->plane, most = a->channels - first;
+/* The first channels of a range. */
+static struct sl__work_range channels_of(const struct sl__norm_args *a,
+                                         struct sl__work_range range) {
+  int64_t count = RUN / a->plane, most = range.end - range.first;
   if (count > MOST_TOGETHER) count = MOST_TOGETHER;
   if (count < 1) count = 1;
-  return (struct channels){first, first + (count < most ? count : most)};
+  range.end = range.first + (count < most ? count : most);
+  return range;
 }
 
 static int64_t plane_at(const struct sl__norm_args *a, int64_t n, int64_t c) {
@@ -127,10 +127,10 @@ static struct line keep_statistics(const struct sl__norm_args *a, const float *p
 }
 
 static void forward(const struct sl__norm_args *a, const float *x, const float *param, float *y,
-                    float *saved) {
+                    float *saved, struct sl__work_range range) {
   struct line line[MOST_TOGETHER];
-  for (struct channels some = channels_from(a, 0); some.first < a->channels;
-       some = channels_from(a, some.end)) {
+  for (struct sl__work_range some; range.first < range.end; range.first = some.end) {
+    some = channels_of(a, range);
     struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
     for (int64_t n = 0; n < a->rows; n++)
       for (int64_t c = some.first; c < some.end; c++)
@@ -168,9 +168,9 @@ static struct line line_of(const struct sl__norm_args *a, const float *param, co
 
 /* Of each channel the sums of dy, and of dy (x - mean). */
 static void backward_sums(const struct sl__norm_args *a, const float *x, const float *param,
-                          const float *dy, float *saved) {
-  for (struct channels some = channels_from(a, 0); some.first < a->channels;
-       some = channels_from(a, some.end)) {
+                          const float *dy, float *saved, struct sl__work_range range) {
+  for (struct sl__work_range some; range.first < range.end; range.first = some.end) {
+    some = channels_of(a, range);
     struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
     for (int64_t n = 0; n < a->rows; n++)
       for (int64_t c = some.first; c < some.end; c++) {
@@ -214,11 +214,12 @@ SL__SIMD static void backward_plane(const float *x, const float *dy, float *dx, 
 }
 
 static void backward_data(const struct sl__norm_args *a, const float *x, const float *param,
-                          const float *saved, const float *dy, float *dx, bool add) {
+                          const float *saved, const float *dy, float *dx, bool add,
+                          struct sl__work_range range) {
   const float *sum = saved + 2 * a->channels, *product = saved + 3 * a->channels;
   double count = (double)a->rows * (double)a->plane;
-  for (struct channels some = channels_from(a, 0); some.first < a->channels;
-       some = channels_from(a, some.end)) {
+  for (struct sl__work_range some; range.first < range.end; range.first = some.end) {
+    some = channels_of(a, range);
     struct sl__norm_slopes slopes[MOST_TOGETHER];
     for (int64_t c = some.first; c < some.end; c++)
       slopes[c - some.first] = sl__norm_slopes_of((double)param[c], (double)saved[a->channels + c],
@@ -233,8 +234,9 @@ static void backward_data(const struct sl__norm_args *a, const float *x, const f
 }
 
 SL__KERNEL void sl__batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-          sl__buffer(buffers, 3));
+  const struct sl__norm_args *a = sl__args(cl_arg);
+  forward(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+          sl__buffer(buffers, 3), sl__work_range(cl_arg, a->channels));
 }
 
 SL__KERNEL void sl__batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
@@ -244,14 +246,16 @@ SL__KERNEL void sl__batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL__KERNEL void sl__batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
-  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__buffer(buffers, 4),
-                sl__accumulate(cl_arg));
+  const struct sl__norm_args *a = sl__args(cl_arg);
+  backward_data(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__accumulate(cl_arg),
+                sl__work_range(cl_arg, a->channels));
 }
 
 SL__KERNEL void sl__batchnorm_backward_sums_cpu(void *buffers[], void *cl_arg) {
-  backward_sums(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                sl__buffer(buffers, 3), sl__buffer(buffers, 2));
+  const struct sl__norm_args *a = sl__args(cl_arg);
+  backward_sums(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 3),
+                sl__buffer(buffers, 2), sl__work_range(cl_arg, a->channels));
 }
 
 SL__KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
@@ -265,7 +269,8 @@ SL__KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   const struct sl__norm_args *a = sl__args(cl_arg);
   const float *saved = sl__buffer(buffers, 0);
   float *running = sl__buffer(buffers, 1);
-  for (int64_t c = 0; c < a->channels; c++) sl__norm_run(a, saved, running, c);
+  struct sl__work_range range = sl__work_range(cl_arg, a->channels);
+  for (int64_t c = range.first; c < range.end; c++) sl__norm_run(a, saved, running, c);
 }
 
 SL__KERNEL void sl__batchnorm_take_running_cpu(void *buffers[], void *cl_arg) {
@@ -299,6 +304,13 @@ static double flops_of(const struct sl__norm_args *a) {
   return 6.0 * (double)a->rows * (double)a->channels * (double)a->plane;
 }
 
+/* The same launch, of a call that can be cut between channels. */
+static struct sl__launch by_channels(const struct sl__launch *l, const struct sl__norm_args *a) {
+  struct sl__launch launch = *l;
+  launch.cut = (struct sl__cut){.units = a->channels, .by_channels = true};
+  return launch;
+}
+
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *x, struct sl__tensor *param,
                                      struct sl__tensor *y, struct sl__tensor *saved, float epsilon,
@@ -306,7 +318,8 @@ enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl
   struct sl__norm_args a = {.epsilon = epsilon, .has_relu = has_relu};
   enum sl_status status = check("batchnorm_forward", x, y, param, saved, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_batchnorm_forward, l, 4,
+  struct sl__launch launch = by_channels(l, &a);
+  return sl__submit(context, &sl__op_batchnorm_forward, &launch, 4,
                     (struct sl__tensor *[]){x, param, y, saved}, &a, sizeof a, flops_of(&a),
                     has_relu);
 }
@@ -334,7 +347,8 @@ enum sl_status sl__batchnorm_backward_sums(struct sl_context *context, const str
   struct sl__norm_args a = {.has_relu = has_relu};
   enum sl_status status = check("batchnorm_backward_sums", x, dy, param, saved, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_batchnorm_backward_sums, l, 4,
+  struct sl__launch launch = by_channels(l, &a);
+  return sl__submit(context, &sl__op_batchnorm_backward_sums, &launch, 4,
                     (struct sl__tensor *[]){x, param, saved, dy}, &a, sizeof a, flops_of(&a),
                     has_relu);
 }
@@ -348,7 +362,9 @@ enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const str
   if (status == SL_OK && !sl_shape_equal(&dx->shape, &x->shape))
     status = sl__fail(SL_BAD_SHAPE, "batchnorm_backward_data: dx must have x's shape");
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_batchnorm_backward_data, l, 5,
+  struct sl__launch launch = by_channels(l, &a);
+  launch.cut.in_place = 1u << 3;
+  return sl__submit(context, &sl__op_batchnorm_backward_data, &launch, 5,
                     (struct sl__tensor *[]){x, param, saved, dy, dx}, &a, sizeof a, flops_of(&a),
                     has_relu);
 }
@@ -373,7 +389,8 @@ enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl
                             .epsilon = epsilon,
                             .momentum = momentum,
                             .values = (double)values};
-  return sl__submit(context, &sl__op_batchnorm_running, l, 2,
+  struct sl__launch launch = by_channels(l, &a);
+  return sl__submit(context, &sl__op_batchnorm_running, &launch, 2,
                     (struct sl__tensor *[]){saved, running}, &a, sizeof a, (double)n, 0);
 }
 

@@ -63,6 +63,7 @@ static bool may_be_sliced(const struct call *call, int64_t rows) {
 static void find_passed_rows(struct sl__graph *g) {
   for (int c = 0; c + 1 < g->call_count; c++) {
     struct call *call = &g->calls[c];
+    if (call->channel_run || call[1].channel_run) continue;
     call->passes_rows = may_be_sliced(call, call->rows) && may_be_sliced(call + 1, call->rows) &&
                         reading_buffer(g, c) >= 0;
   }
@@ -71,8 +72,9 @@ static void find_passed_rows(struct sl__graph *g) {
 enum sl_status sl__graph_fuse(struct sl__graph *g) {
   enum sl_status status = SL_OK;
   if (g->slice_us > 0) {
+    status = sl__graph_find_channel_runs(g);
     find_passed_rows(g);
-    return SL_OK;
+    return status;
   }
   for (int c = 0; c + 1 < g->call_count && status == SL_OK;) {
     const struct call *call = &g->calls[c], *next = &g->calls[c + 1];

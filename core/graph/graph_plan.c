@@ -115,6 +115,11 @@ static struct fusion_group group_from(const struct sl__graph *g, const struct sl
                                       int at) {
   struct fusion_group group = {.first = at, .end = at + 1};
   const struct call *head = &g->calls[at];
+  if (s->members && head->channel_run) {
+    while (group.end < s->end && g->calls[group.end].channel_run == head->channel_run) group.end++;
+    if (group.end > at + 1) group.units = group.channel_parts = head->channel_parts;
+    return group;
+  }
   if (!s->members || !head->cut.units) return group;
   if (g->slice_us > 0 && !goes_on(g, s, at, head->rows)) return group;
   if (head->rows > 1 && sl__call_goes_by_rows(head, head->rows)) {
@@ -151,6 +156,7 @@ static int parts_of(const struct sl__graph *g, const struct sl__subgraph *s,
                     const struct fusion_group *group) {
   const double is_long = 2e7; /* flops: some hundred microseconds */
   if (group->slices || !group->units) return group->slices ? group->slices : 1;
+  if (group->channel_parts) return 1;
   int parts = 4 * s->members;
   bool is_fine = !group->phases && g->calls[group->first].flops >= is_long &&
                  group->units >= 4 * parts && parts <= SL__TEAM_PARTS;
@@ -162,7 +168,7 @@ static void list_phases(const struct sl__graph *g, const struct sl__subgraph *s,
                         struct sl__superstep *supersteps) {
   for (int i = 0, n = 0; i < s->group_count; i++) {
     const struct fusion_group *group = &s->groups[i];
-    int parts = parts_of(g, s, group), members = group->slices || !group->units ? 0 : s->members;
+    int parts = parts_of(g, s, group), members = parts > 1 && !group->slices ? s->members : 0;
     for (int phase = 0; phase < group->phases || !phase; phase++, n++) {
       supersteps[n] = (struct sl__superstep){
           .parts = parts, .may_merge = !group->slices && !g->forced_parts, .members = members};

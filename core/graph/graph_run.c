@@ -92,32 +92,83 @@ static void run_part(const struct job *j, const struct call *call, const struct 
   run_call(j, call, a, args);
 }
 
+/* Several calls' buffers and arguments. */
+struct several {
+  const struct call *first;
+  int calls;
+  size_t count, bytes; /* of all buffers, and of all arguments */
+};
+
+static struct several several_of(const struct call *first, int calls) {
+  struct several s = {first, calls, 0, 0};
+  for (int i = 0; i < calls; i++) {
+    s.count += (size_t)first[i].count;
+    s.bytes += sl__call_args_room(&first[i]);
+  }
+  return s;
+}
+
+/* view and given [count], copy [bytes]: their space; buffers and args [calls]: where each call's
+ * are. */
+static void give_several(const struct job *j, const struct several *s, const struct assignment *a,
+                         struct starpu_vector_interface *view, void **given, void **buffers[],
+                         char *copy, void *args[]) {
+  for (int i = 0; i < s->calls; i++) {
+    const struct call *call = &s->first[i];
+    buffers[i] = given;
+    args[i] = copy;
+    sl__call_args(j, call, copy);
+    give_buffers(j, call, a, view, given);
+    view += call->count;
+    given += call->count;
+    copy += sl__call_args_room(call);
+  }
+}
+
 /* Calls that run as one. A failure names the first of them. */
 static void run_together(const struct job *j, const struct call *first, int calls) {
   const struct assignment assignment = {.parts = 1};
-  size_t count = 0, bytes = 0;
-  for (int i = 0; i < calls; i++) {
-    count += (size_t)first[i].count;
-    bytes += sl__call_args_room(&first[i]);
-  }
-  struct starpu_vector_interface view[count];
-  void *given[count], **buffers[calls], *args[calls];
-  _Alignas(8) char copy[bytes];
-  count = 0;
-  bytes = 0;
-  for (int i = 0; i < calls; i++) {
-    buffers[i] = &given[count];
-    args[i] = &copy[bytes];
-    sl__call_args(j, &first[i], args[i]);
-    give_buffers(j, &first[i], &assignment, &view[count], buffers[i]);
-    count += (size_t)first[i].count;
-    bytes += sl__call_args_room(&first[i]);
-  }
+  const struct several all = several_of(first, calls);
+  struct starpu_vector_interface view[all.count];
+  void *given[all.count], **buffers[calls], *args[calls];
+  _Alignas(8) char copy[all.bytes];
+  give_several(j, &all, &assignment, view, given, buffers, copy, args);
   const struct sl__running_call running = {first->op->codelet.name, first->name, first->count,
                                            given};
   sl__call_runs(&running);
   first->op->cuda_many(calls, buffers, args);
   sl__call_runs(NULL);
+}
+
+/* Part `part` of the channels of one call: of one that knows no channels, these values of each
+ * row. */
+static void run_channels(const struct call *call, void **buffers, struct sl__args_header *args,
+                         int64_t part, int64_t parts) {
+  const struct sl__running_call running = {call->op->codelet.name, call->name, call->count,
+                                           buffers};
+  int64_t rows = call->cut.by_channels ? 1 : call->rows;
+  args->parts = (uint32_t)(rows * parts);
+  sl__call_runs(&running);
+  for (int64_t row = 0; row < rows; row++) {
+    args->part = (uint32_t)(row * parts + part);
+    call->op->codelet.cpu_funcs[0](buffers, args);
+  }
+  sl__call_runs(NULL);
+}
+
+/* The group's calls alternate by channels. */
+static void run_by_channels(const struct job *j, const struct assignment *a) {
+  const struct fusion_group *group = a->group;
+  const struct call *first = &j->subgraph->graph->calls[group->first];
+  int calls = group->end - group->first;
+  const struct several all = several_of(first, calls);
+  struct starpu_vector_interface view[all.count];
+  void *given[all.count], **buffers[calls], *args[calls];
+  _Alignas(8) char copy[all.bytes];
+  give_several(j, &all, a, view, given, buffers, copy, args);
+  for (int64_t part = 0; part < group->channel_parts; part++)
+    for (int i = 0; i < calls; i++)
+      run_channels(&first[i], buffers[i], args[i], part, group->channel_parts);
 }
 
 void sl__subgraph_run_calls(const struct job *j, int first, int end) {
@@ -136,6 +187,10 @@ void sl__subgraph_run_calls(const struct job *j, int first, int end) {
 static void run_group(const struct job *j, const struct assignment *a) {
   const struct fusion_group *group = a->group;
   int end = a->phase + 1 < group->phases ? group->first + 1 : group->end;
+  if (group->channel_parts) {
+    run_by_channels(j, a);
+    return;
+  }
   if (!group->units) {
     for (int c = group->first; c < group->end; c++)
       run_undivided(j, &j->subgraph->graph->calls[c], a);

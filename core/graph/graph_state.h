@@ -2,6 +2,7 @@
  *   graph.c          captures calls
  *   graph_fuse.c     merges a call into the one before it, if that one's kernel can do both; in a
  *                    training's step finds pairs that can alternate instead
+ *   graph_channels.c finds calls of such a step that can alternate by channels
  *   graph_absorb.c   removes calls whose outputs other calls can compute themselves
  *   graph_weights.c  finds tensors that the weight cache can hold
  *   graph_cut.c      cuts the calls into subgraphs
@@ -57,6 +58,8 @@ struct call {
   int64_t rows, outputs; /* of its first output; outputs: number of values */
   bool varies;           /* see struct sl__launch */
   bool passes_rows;      /* in a training's step: only the next call reads its output, row by row */
+  int channel_run;       /* 1 + number of its run of calls that alternate by channels; 0: none */
+  int64_t channel_parts; /* of that run: the parts that the channels are cut into */
   int count;
   int *tensor; /* [count] index in the graph's uses */
   int *buffer; /* [count] the task's buffer that has it; -1: it lies in the worker's memory */
@@ -88,6 +91,7 @@ struct fusion_group {
   int first, end; /* calls */
   int64_t units;  /* parts are cut between these; 0: there is one part */
   int phases;     /* of the first call's kernel; the other calls follow its last phase */
+  int64_t channel_parts; /* its calls alternate by channels, in so many parts; 0: they do not */
   int slices;     /* parts of a few rows each, which fit a cache; 0: as many parts as members */
   int superstep, branch; /* set where graph_branches.c has found branches */
   int branches;          /* of its superstep: each is done by one member; 0: there are none */
@@ -253,6 +257,7 @@ static inline const struct sl__tensor *sl__whole_of(const struct sl__tensor *ten
 /* ---- compiling, in this order ---- */
 
 void sl__graph_mark_kept(struct sl__graph *graph);
+enum sl_status sl__graph_find_channel_runs(struct sl__graph *graph);
 enum sl_status sl__graph_fuse(struct sl__graph *graph);
 enum sl_status sl__graph_absorb(struct sl__graph *graph);
 enum sl_status sl__graph_cut_calls(struct sl__graph *graph);

@@ -1,0 +1,176 @@
+/* Runs of calls that alternate by channels in a training's step: all of them do some channels
+ * before the first one does the next. What one writes of them is in a core's cache when the next
+ * reads it. Such are a batch normalisation's passes and the sums of residual edges next to them. */
+#include <stdlib.h>
+
+#include "core/base/error.h"
+#include "core/graph/graph_state.h"
+
+/* The tensors that a run of calls [first, end) works on: [rows, channels, ...]. */
+struct run {
+  struct sl__graph *graph;
+  const int *whole; /* see sl__graph_wholes */
+  int first, end;
+  int64_t rows, channels, count;
+};
+
+static int64_t count_of(const struct sl__graph *g, int use) {
+  return sl_shape_count(&g->uses[use].tensor->shape);
+}
+
+static char access_of(const struct call *call, int buffer) {
+  const char *modes = call->op->modes;
+  for (int k = 0; k < buffer; k++) modes = sl__next_mode(modes);
+  return sl__call_access(*modes, call->args->accumulate);
+}
+
+/* ---- which calls? ---- */
+
+static bool is_pointwise(const struct run *run, const struct call *call) {
+  return call->cut.pointwise && call->outputs == run->count && call->rows == run->rows &&
+         call->cut.units == run->count;
+}
+
+/* A tensor of one axis has values of each channel, and is in step with any tensors. */
+static bool is_by_channels(const struct run *run, const struct call *call) {
+  const struct sl_shape *shape = &run->graph->uses[call->tensor[0]].tensor->shape;
+  bool is_same = shape->dim[0] == run->rows && sl_shape_count(shape) == run->count;
+  return call->cut.by_channels && call->cut.units == run->channels && (is_same || shape->ndim == 1);
+}
+
+/* Does another call of the run write memory that this one finds elsewhere than in its channels: a
+ * part of the tensor under another name or, of a call that knows no channels, one of another
+ * size? */
+static bool meets_elsewhere(const struct run *run, const struct call *call) {
+  const struct sl__graph *g = run->graph;
+  for (int c = run->first; c < run->end; c++)
+    for (int i = 0; i < g->calls[c].count; i++)
+      for (int k = 0; k < call->count; k++) {
+        int own = call->tensor[k], other = g->calls[c].tensor[i];
+        bool is_written = access_of(call, k) != 'r' || access_of(&g->calls[c], i) != 'r';
+        if (run->whole[own] != run->whole[other] || !is_written) continue;
+        bool is_pointwise = call->cut.pointwise || g->calls[c].cut.pointwise;
+        if (own != other || (is_pointwise && count_of(g, own) != run->count)) return true;
+      }
+  return false;
+}
+
+static bool joins(const struct run *run, int c) {
+  const struct call *call = &run->graph->calls[c], *head = &run->graph->calls[run->first];
+  bool alike = sl__same_part(call, head) && call->mark.aside == head->mark.aside &&
+               sl__same_place(&call->place, &head->place) && sl__call_is_for_cpus(call);
+  return alike && (is_pointwise(run, call) || is_by_channels(run, call)) &&
+         !meets_elsewhere(run, call);
+}
+
+static bool uses_large(const struct run *run, int c) {
+  const struct call *call = &run->graph->calls[c];
+  for (int k = 0; k < call->count; k++)
+    if (count_of(run->graph, call->tensor[k]) == run->count) return true;
+  return false;
+}
+
+/* Do call c and the next one, the first of the run, use the same large tensor? */
+static bool leads_to(const struct run *run, int c) {
+  const struct call *call = &run->graph->calls[c], *next = &run->graph->calls[c + 1];
+  for (int k = 0; k < call->count; k++)
+    for (int i = 0; i < next->count; i++)
+      if (call->tensor[k] == next->tensor[i] && count_of(run->graph, call->tensor[k]) == run->count)
+        return true;
+  return false;
+}
+
+/* The run of a call that is cut by channels: pointwise calls in front of it, as far as it works on
+ * their tensors, and all calls behind it. */
+static struct run run_at(struct sl__graph *g, const int *whole, int c) {
+  const struct sl_shape *shape = &g->uses[g->calls[c].tensor[0]].tensor->shape;
+  struct run run = {g, whole, c, c + 1, shape->dim[0], g->calls[c].cut.units,
+                    sl_shape_count(shape)};
+  while (run.first > 0 && !g->calls[run.first - 1].channel_parts && joins(&run, run.first - 1) &&
+         leads_to(&run, run.first - 1))
+    run.first--;
+  while (run.end < g->call_count && joins(&run, run.end)) run.end++;
+  while (run.end > c + 1 && !uses_large(&run, run.end - 1)) run.end--;
+  return run;
+}
+
+/* ---- how many channels at a time? ---- */
+
+/* As few as are a page of memory in each row, since shorter pieces are not read ahead; all parts
+ * have as many. */
+static int64_t parts_of(const struct run *run) {
+  const int64_t page = 1024; /* values */
+  int64_t plane = run->count / (run->rows * run->channels), each = 1;
+  while (each < run->channels && (each * plane < page || run->channels % each)) each++;
+  return run->channels / each;
+}
+
+/* ---- outputs that lie in the memory of others ---- */
+
+/* By one of the calls [begin, end)? */
+static bool is_used(const struct sl__graph *g, int use, int begin, int end) {
+  for (int c = begin; c < end; c++)
+    for (int k = 0; k < g->calls[c].count; k++)
+      if (g->calls[c].tensor[k] == use) return true;
+  return false;
+}
+
+static bool is_temporary(const struct run *run, int use) {
+  const struct sl__graph *g = run->graph;
+  return sl__use_is_temporary(&g->uses[use]) && !is_used(g, use, 0, run->first) &&
+         !is_used(g, use, run->end, g->call_count);
+}
+
+/* The output of call c that may take the place of its input k; -1: none. */
+static int output_for(const struct run *run, int c, int k) {
+  const struct sl__graph *g = run->graph;
+  const struct call *call = &g->calls[c];
+  if (k >= 32 || !(call->cut.in_place >> k & 1)) return -1;
+  for (int i = k + 1; i < call->count; i++) {
+    int output = call->tensor[i];
+    bool is_new = !is_used(g, output, run->first, c) && !g->uses[output].is_scratch;
+    if (access_of(call, i) == 'w' && is_new && count_of(g, output) == run->count) return output;
+  }
+  return -1;
+}
+
+/* A value of the run that call c reads last, and nothing else uses: it gets the memory of an output
+ * of call c, so that it needs none of its own, which the caches would write back. */
+static void place_input(const struct run *run, int c, int k) {
+  struct sl__graph *g = run->graph;
+  int use = g->calls[c].tensor[k], output = output_for(run, c, k);
+  if (output < 0 || count_of(g, use) != run->count) return;
+  if (!is_temporary(run, use) || is_used(g, use, c + 1, run->end)) return;
+  for (int i = 0; i < g->calls[c].count; i++)
+    if (i != k && g->calls[c].tensor[i] == use) return;
+  for (int before = run->first; before <= c; before++)
+    for (int i = 0; i < g->calls[before].count; i++)
+      if (g->calls[before].tensor[i] == use) g->calls[before].tensor[i] = output;
+}
+
+/* ---- all runs ---- */
+
+static void mark(const struct run *run, int number) {
+  struct sl__graph *g = run->graph;
+  for (int c = run->first; c < run->end; c++) {
+    g->calls[c].channel_run = number;
+    g->calls[c].channel_parts = parts_of(run);
+    for (int k = 0; k < g->calls[c].count; k++)
+      if (access_of(&g->calls[c], k) == 'r') place_input(run, c, k);
+  }
+}
+
+enum sl_status sl__graph_find_channel_runs(struct sl__graph *g) {
+  int *whole = sl__graph_wholes(g), count = 0;
+  if (!whole) return SL_NO_MEMORY;
+  for (int c = 0; c < g->call_count; c++) {
+    const struct call *call = &g->calls[c];
+    if (!call->cut.by_channels || g->uses[call->tensor[0]].tensor->shape.ndim < 2) continue;
+    struct run run = run_at(g, whole, c);
+    if (run.end - run.first < 2 || parts_of(&run) < 2) continue;
+    mark(&run, ++count);
+    c = run.end - 1;
+  }
+  free(whole);
+  return SL_OK;
+}
