@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "core/base/error.h"
@@ -113,6 +114,25 @@ static int64_t plane_at(const struct sl__norm_args *a, int64_t n, int64_t c) {
   return (n * a->channels + c) * a->plane;
 }
 
+static int64_t run_length(const struct sl__norm_args *a, struct sl__work_range some) {
+  int64_t length = (some.end - some.first) * a->plane;
+  return length < RUN ? length : RUN;
+}
+
+/* Requests some channels of the row behind row n: they lie in another page of memory, where no
+ * processor looks ahead. */
+static void read_ahead(const struct sl__norm_args *a, const float *x, int64_t n,
+                       struct sl__work_range some) {
+  if (n + 1 < a->rows)
+    sl__prefetch_for_read(x + plane_at(a, n + 1, some.first), run_length(a, some));
+}
+
+static void write_ahead(const struct sl__norm_args *a, float *y, int64_t n,
+                        struct sl__work_range some) {
+  if (n + 1 < a->rows)
+    sl__prefetch_for_write(y + plane_at(a, n + 1, some.first), run_length(a, some));
+}
+
 /* Keeps a channel's statistics, and returns its line. all: the sums of values minus `first` and of
  * their squares, so that a large mean costs no digits. */
 static struct line keep_statistics(const struct sl__norm_args *a, const float *param, float first,
@@ -132,17 +152,21 @@ static void forward(const struct sl__norm_args *a, const float *x, const float *
   for (struct sl__work_range some; range.first < range.end; range.first = some.end) {
     some = channels_of(a, range);
     struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
-    for (int64_t n = 0; n < a->rows; n++)
+    for (int64_t n = 0; n < a->rows; n++) {
+      read_ahead(a, x, n, some);
       for (int64_t c = some.first; c < some.end; c++)
         add_values_of(x + plane_at(a, n, c), (double)x[plane_at(a, 0, c)], a->plane,
                       &all[c - some.first]);
+    }
     for (int64_t c = some.first; c < some.end; c++)
       line[c - some.first] =
           keep_statistics(a, param, x[plane_at(a, 0, c)], sums_of(&all[c - some.first]), saved, c);
-    for (int64_t n = 0; n < a->rows; n++)
+    for (int64_t n = 0; n < a->rows; n++) {
+      write_ahead(a, y, n, some);
       for (int64_t c = some.first; c < some.end; c++)
         normalise(x + plane_at(a, n, c), y + plane_at(a, n, c), line[c - some.first], a->has_relu,
                   a->plane);
+    }
   }
 }
 
@@ -172,7 +196,9 @@ static void backward_sums(const struct sl__norm_args *a, const float *x, const f
   for (struct sl__work_range some; range.first < range.end; range.first = some.end) {
     some = channels_of(a, range);
     struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
-    for (int64_t n = 0; n < a->rows; n++)
+    for (int64_t n = 0; n < a->rows; n++) {
+      read_ahead(a, x, n, some);
+      read_ahead(a, dy, n, some);
       for (int64_t c = some.first; c < some.end; c++) {
         int64_t at = plane_at(a, n, c);
         struct lanes *own = &all[c - some.first];
@@ -181,6 +207,7 @@ static void backward_sums(const struct sl__norm_args *a, const float *x, const f
         else
           add_slopes_of(x + at, dy + at, saved[c], a->plane, own);
       }
+    }
     for (int64_t c = some.first; c < some.end; c++) {
       struct sums sums = sums_of(&all[c - some.first]);
       saved[2 * a->channels + c] = (float)sums.g;
@@ -224,12 +251,14 @@ static void backward_data(const struct sl__norm_args *a, const float *x, const f
     for (int64_t c = some.first; c < some.end; c++)
       slopes[c - some.first] = sl__norm_slopes_of((double)param[c], (double)saved[a->channels + c],
                                                   (double)sum[c], (double)product[c], count);
-    for (int64_t n = 0; n < a->rows; n++)
+    for (int64_t n = 0; n < a->rows; n++) {
+      write_ahead(a, dx, n, some);
       for (int64_t c = some.first; c < some.end; c++) {
         int64_t at = plane_at(a, n, c);
         backward_plane(x + at, dy + at, dx + at, line_of(a, param, saved, c),
                        slopes[c - some.first], a->plane, a->has_relu, add);
       }
+    }
   }
 }
 

@@ -1,15 +1,11 @@
 /* Runs of calls that alternate by channels in a training's step: all of them do some channels
  * before the first one does the next. What one writes of them is in a core's cache when the next
  * reads it. Such are a batch normalisation's passes and the sums of residual edges next to them. */
-#include <stdlib.h>
-
-#include "core/base/error.h"
 #include "core/graph/graph_state.h"
 
 /* The tensors that a run of calls [first, end) works on: [rows, channels, ...]. */
 struct run {
   struct sl__graph *graph;
-  const int *whole; /* see sl__graph_wholes */
   int first, end;
   int64_t rows, channels, count;
 };
@@ -27,40 +23,25 @@ static char access_of(const struct call *call, int buffer) {
 /* ---- which calls? ---- */
 
 static bool is_pointwise(const struct run *run, const struct call *call) {
-  return call->cut.pointwise && call->outputs == run->count && call->rows == run->rows &&
-         call->cut.units == run->count;
+  if (!call->cut.pointwise || call->cut.units != run->count || call->rows != run->rows)
+    return false;
+  for (int k = 0; k < call->count; k++)
+    if (count_of(run->graph, call->tensor[k]) != run->count) return false;
+  return true;
 }
 
-/* A tensor of one axis has values of each channel, and is in step with any tensors. */
+/* A tensor of one axis has some values of each channel. */
 static bool is_by_channels(const struct run *run, const struct call *call) {
   const struct sl_shape *shape = &run->graph->uses[call->tensor[0]].tensor->shape;
   bool is_same = shape->dim[0] == run->rows && sl_shape_count(shape) == run->count;
   return call->cut.by_channels && call->cut.units == run->channels && (is_same || shape->ndim == 1);
 }
 
-/* Does another call of the run write memory that this one finds elsewhere than in its channels: a
- * part of the tensor under another name or, of a call that knows no channels, one of another
- * size? */
-static bool meets_elsewhere(const struct run *run, const struct call *call) {
-  const struct sl__graph *g = run->graph;
-  for (int c = run->first; c < run->end; c++)
-    for (int i = 0; i < g->calls[c].count; i++)
-      for (int k = 0; k < call->count; k++) {
-        int own = call->tensor[k], other = g->calls[c].tensor[i];
-        bool is_written = access_of(call, k) != 'r' || access_of(&g->calls[c], i) != 'r';
-        if (run->whole[own] != run->whole[other] || !is_written) continue;
-        bool is_pointwise = call->cut.pointwise || g->calls[c].cut.pointwise;
-        if (own != other || (is_pointwise && count_of(g, own) != run->count)) return true;
-      }
-  return false;
-}
-
 static bool joins(const struct run *run, int c) {
   const struct call *call = &run->graph->calls[c], *head = &run->graph->calls[run->first];
   bool alike = sl__same_part(call, head) && call->mark.aside == head->mark.aside &&
                sl__same_place(&call->place, &head->place) && sl__call_is_for_cpus(call);
-  return alike && (is_pointwise(run, call) || is_by_channels(run, call)) &&
-         !meets_elsewhere(run, call);
+  return alike && (is_pointwise(run, call) || is_by_channels(run, call));
 }
 
 static bool uses_large(const struct run *run, int c) {
@@ -82,10 +63,9 @@ static bool leads_to(const struct run *run, int c) {
 
 /* The run of a call that is cut by channels: pointwise calls in front of it, as far as it works on
  * their tensors, and all calls behind it. */
-static struct run run_at(struct sl__graph *g, const int *whole, int c) {
+static struct run run_at(struct sl__graph *g, int c) {
   const struct sl_shape *shape = &g->uses[g->calls[c].tensor[0]].tensor->shape;
-  struct run run = {g, whole, c, c + 1, shape->dim[0], g->calls[c].cut.units,
-                    sl_shape_count(shape)};
+  struct run run = {g, c, c + 1, shape->dim[0], g->calls[c].cut.units, sl_shape_count(shape)};
   while (run.first > 0 && !g->calls[run.first - 1].channel_parts && joins(&run, run.first - 1) &&
          leads_to(&run, run.first - 1))
     run.first--;
@@ -160,17 +140,15 @@ static void mark(const struct run *run, int number) {
   }
 }
 
-enum sl_status sl__graph_find_channel_runs(struct sl__graph *g) {
-  int *whole = sl__graph_wholes(g), count = 0;
-  if (!whole) return SL_NO_MEMORY;
+void sl__graph_find_channel_runs(struct sl__graph *g) {
+  int count = 0;
   for (int c = 0; c < g->call_count; c++) {
     const struct call *call = &g->calls[c];
     if (!call->cut.by_channels || g->uses[call->tensor[0]].tensor->shape.ndim < 2) continue;
-    struct run run = run_at(g, whole, c);
-    if (run.end - run.first < 2 || parts_of(&run) < 2) continue;
+    struct run run = run_at(g, c);
+    int64_t parts = parts_of(&run);
+    if (run.end - run.first < 2 || parts < 2 || parts * run.rows > INT32_MAX) continue;
     mark(&run, ++count);
     c = run.end - 1;
   }
-  free(whole);
-  return SL_OK;
 }

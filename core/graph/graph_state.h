@@ -88,11 +88,11 @@ struct tensor_use {
 
 /* Calls of a subgraph that each part does one after the other. */
 struct fusion_group {
-  int first, end; /* calls */
-  int64_t units;  /* parts are cut between these; 0: there is one part */
-  int phases;     /* of the first call's kernel; the other calls follow its last phase */
+  int first, end;        /* calls */
+  int64_t units;         /* parts are cut between these; 0: there is one part */
+  int phases;            /* of the first call's kernel; the other calls follow its last phase */
   int64_t channel_parts; /* its calls alternate by channels, in so many parts; 0: they do not */
-  int slices;     /* parts of a few rows each, which fit a cache; 0: as many parts as members */
+  int slices; /* parts of a few rows each, which fit a cache; 0: as many parts as members */
   int superstep, branch; /* set where graph_branches.c has found branches */
   int branches;          /* of its superstep: each is done by one member; 0: there are none */
 };
@@ -257,7 +257,7 @@ static inline const struct sl__tensor *sl__whole_of(const struct sl__tensor *ten
 /* ---- compiling, in this order ---- */
 
 void sl__graph_mark_kept(struct sl__graph *graph);
-enum sl_status sl__graph_find_channel_runs(struct sl__graph *graph);
+void sl__graph_find_channel_runs(struct sl__graph *graph);
 enum sl_status sl__graph_fuse(struct sl__graph *graph);
 enum sl_status sl__graph_absorb(struct sl__graph *graph);
 enum sl_status sl__graph_cut_calls(struct sl__graph *graph);

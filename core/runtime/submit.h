@@ -67,10 +67,11 @@ struct sl__cut {
                 only the same row of each tensor that has rows */
   bool
       pointwise; /* flat, and a value needs only its own place in tensors as large as the outputs */
-  bool by_channels; /* not flat: unit i is channel i of every tensor, so of tensors [rows, channels,
-                       ...] all rows of it */
+  bool by_channels;  /* not flat: unit i is channel i of every tensor: of [rows, channels, ...] all
+                        rows of it, of [k channels] its k values; the first tensor is of either
+                        kind */
   uint32_t in_place; /* bit k: input k may lie in the memory of the output that is as large */
-  int phases;    /* each begins when all parts of the previous one have ended; 0: none */
+  int phases;        /* each begins when all parts of the previous one have ended; 0: none */
 
   /* Can the kernel do the next call as well, the only reader of this call's output, as its
    * buffer `which`? If so, the arguments say it from then on, and the next call's other inputs
