@@ -188,14 +188,15 @@ static int earliest(const struct cut *cut, const struct call *call) {
   return first;
 }
 
+/* Does the call alternate with the next one? */
+static bool alternate(const struct call *call) {
+  return call->passes_rows || (call->channel_run && call->channel_run == call[1].channel_run);
+}
+
 static bool fits(const struct cut *cut, int subgraph, int at) {
   const struct sl__graph *g = cut->graph;
   double us = cut->us[subgraph] + estimated_us(g, &g->calls[at]);
-  bool alternates =
-      at &&
-      (g->calls[at - 1].passes_rows ||
-       (g->calls[at].channel_run && g->calls[at].channel_run == g->calls[at - 1].channel_run));
-  bool follows = alternates && cut->subgraph[at - 1] == subgraph;
+  bool follows = at && alternate(&g->calls[at - 1]) && cut->subgraph[at - 1] == subgraph;
   bool is_short = cut->is_small_step || cut->is_small_part[at];
   bool is_timed = g->slice_us > 0 && !is_short && !joins_parts(g, &g->calls[at].place);
   bool is_late = is_timed && us > g->slice_us && !follows;
