@@ -71,6 +71,11 @@ SL__SIMD static void add_relu_slopes_of(const float *x, const float *dy, struct 
   add_plane(x, dy, &relu, (double)relu.mean, plane, all);
 }
 
+/* Only as many as are used: all of them would take a first cache. */
+static void clear(struct lanes *all, struct sl__work_range some) {
+  memset(all, 0, (size_t)(some.end - some.first) * sizeof *all);
+}
+
 static struct sums sums_of(const struct lanes *all) {
   struct lanes l = *all;
   for (int half = LANES / 2; half; half /= 2)
@@ -149,9 +154,10 @@ static struct line keep_statistics(const struct sl__norm_args *a, const float *p
 static void forward(const struct sl__norm_args *a, const float *x, const float *param, float *y,
                     float *saved, struct sl__work_range range) {
   struct line line[MOST_TOGETHER];
+  struct lanes all[MOST_TOGETHER];
   for (struct sl__work_range some; range.first < range.end; range.first = some.end) {
     some = channels_of(a, range);
-    struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
+    clear(all, some);
     for (int64_t n = 0; n < a->rows; n++) {
       read_ahead(a, x, n, some);
       for (int64_t c = some.first; c < some.end; c++)
@@ -193,9 +199,10 @@ static struct line line_of(const struct sl__norm_args *a, const float *param, co
 /* Of each channel the sums of dy, and of dy (x - mean). */
 static void backward_sums(const struct sl__norm_args *a, const float *x, const float *param,
                           const float *dy, float *saved, struct sl__work_range range) {
+  struct lanes all[MOST_TOGETHER];
   for (struct sl__work_range some; range.first < range.end; range.first = some.end) {
     some = channels_of(a, range);
-    struct lanes all[MOST_TOGETHER] = {{{0}, {0}}};
+    clear(all, some);
     for (int64_t n = 0; n < a->rows; n++) {
       read_ahead(a, x, n, some);
       read_ahead(a, dy, n, some);

@@ -61,15 +61,19 @@ static bool leads_to(const struct run *run, int c) {
   return false;
 }
 
-/* The run of a call that is cut by channels: pointwise calls in front of it, as far as it works on
- * their tensors, and all calls behind it. */
+enum { MOST_CALLS = 16 }; /* of a run, whose buffers are on the stack when it runs */
+
+/* The run of call c, which is cut by channels: pointwise calls in front of it, each of which shares
+ * a large tensor with the next, and calls behind it. */
 static struct run run_at(struct sl__graph *g, int c) {
   const struct sl_shape *shape = &g->uses[g->calls[c].tensor[0]].tensor->shape;
   struct run run = {g, c, c + 1, shape->dim[0], g->calls[c].cut.units, sl_shape_count(shape)};
-  while (run.first > 0 && !g->calls[run.first - 1].channel_parts && joins(&run, run.first - 1) &&
+  while (run.first > 0 && c - run.first < MOST_CALLS / 2 &&
+         !g->calls[run.first - 1].channel_parts && joins(&run, run.first - 1) &&
          leads_to(&run, run.first - 1))
     run.first--;
-  while (run.end < g->call_count && joins(&run, run.end)) run.end++;
+  while (run.end < g->call_count && run.end - run.first < MOST_CALLS && joins(&run, run.end))
+    run.end++;
   while (run.end > c + 1 && !uses_large(&run, run.end - 1)) run.end--;
   return run;
 }
@@ -121,8 +125,11 @@ static void place_input(const struct run *run, int c, int k) {
   int use = g->calls[c].tensor[k], output = output_for(run, c, k);
   if (output < 0 || count_of(g, use) != run->count) return;
   if (!is_temporary(run, use) || is_used(g, use, c + 1, run->end)) return;
-  for (int i = 0; i < g->calls[c].count; i++)
-    if (i != k && g->calls[c].tensor[i] == use) return;
+  for (int i = 0; i < g->calls[c].count; i++) {
+    bool is_read = access_of(&g->calls[c], i) != 'w';
+    if (i != k && is_read && (g->calls[c].tensor[i] == use || g->calls[c].tensor[i] == output))
+      return;
+  }
   for (int before = run->first; before <= c; before++)
     for (int i = 0; i < g->calls[before].count; i++)
       if (g->calls[before].tensor[i] == use) g->calls[before].tensor[i] = output;

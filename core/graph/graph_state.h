@@ -89,7 +89,8 @@ struct tensor_use {
 /* Calls of a subgraph that each part does one after the other. */
 struct fusion_group {
   int first, end;        /* calls */
-  int64_t units;         /* parts are cut between these; 0: there is one part */
+  int64_t units;         /* parts are cut between these; 0: there is one part. Calls that
+                            alternate have as many as parts, though one member does all */
   int phases;            /* of the first call's kernel; the other calls follow its last phase */
   int64_t channel_parts; /* its calls alternate by channels, in so many parts; 0: they do not */
   int slices; /* parts of a few rows each, which fit a cache; 0: as many parts as members */
@@ -241,7 +242,8 @@ enum { SL__SMALL_TENSOR = 256 << 10 }; /* bytes, at most */
 
 /* Does it pass values from one task to another, and nothing else? */
 static inline bool sl__use_passes(const struct tensor_use *u) {
-  return sl__use_is_temporary(u) && u->first_subgraph != u->last_subgraph;
+  bool is_used = u->first_subgraph >= 0; /* not if its calls absorb it or find it elsewhere */
+  return is_used && sl__use_is_temporary(u) && u->first_subgraph != u->last_subgraph;
 }
 
 /* The use whose tensor is the task's buffer. */
@@ -257,7 +259,7 @@ static inline const struct sl__tensor *sl__whole_of(const struct sl__tensor *ten
 /* ---- compiling, in this order ---- */
 
 void sl__graph_mark_kept(struct sl__graph *graph);
-void sl__graph_find_channel_runs(struct sl__graph *graph);
+void sl__graph_find_channel_runs(struct sl__graph *graph); /* a part of the next one */
 enum sl_status sl__graph_fuse(struct sl__graph *graph);
 enum sl_status sl__graph_absorb(struct sl__graph *graph);
 enum sl_status sl__graph_cut_calls(struct sl__graph *graph);

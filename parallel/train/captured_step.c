@@ -11,8 +11,8 @@
  * scheduler no choice; a team needs none (core/graph/graph_cut.c). */
 static const double task_us = 50;
 
-/* With a trace each call is a task, so that the trace shows all layers. Zero would mean no limit.
- */
+/* With a trace each call is a task, or those are that alternate, so that the trace shows all
+ * layers. Zero would mean no limit. */
 static const double traced_task_us = 1e-6;
 
 /* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go

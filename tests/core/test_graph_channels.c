@@ -4,7 +4,7 @@
  * apart. */
 #include "tests/common/check.h"
 #include "core/base/error.h"
-#include "core/graph/graph.h"
+#include "core/graph/graph_state.h"
 #include "core/runtime/wait.h"
 
 enum obstacle {
@@ -21,7 +21,9 @@ enum obstacle {
 struct block {
   int64_t rows, channels, height, width;
   enum obstacle obstacle;
-  int tasks; /* of its six calls, if no task is small */
+  int tasks;     /* of its six calls, if no task is small */
+  int64_t parts; /* of the channels; 0: no calls alternate */
+  int own;       /* of t and da, those that have memory of their own */
   /* ---- its tensors ---- */
   struct sl__tensor *x, *param, *saved, *running, *t, *r, *y, *dy, *da, *db, *dx, *again;
 };
@@ -116,6 +118,30 @@ static struct sl__graph *captured(const struct block *b, double slice_us) {
   return graph;
 }
 
+static bool uses(const struct call *call, const struct sl__graph *graph,
+                 const struct sl__tensor *tensor) {
+  for (int k = 0; k < call->count; k++)
+    if (graph->uses[call->tensor[k]].tensor == tensor) return true;
+  return false;
+}
+
+static void check_runs(const struct sl__graph *graph, const struct block *b) {
+  int64_t most = 0, planned = 0;
+  bool has_t = false, has_da = false;
+  for (int c = 0; c < graph->call_count; c++) {
+    const struct call *call = &graph->calls[c];
+    if (call->channel_parts > most) most = call->channel_parts;
+    has_t |= uses(call, graph, b->t);
+    has_da |= uses(call, graph, b->da);
+  }
+  for (int s = 0; s < graph->subgraph_count; s++)
+    for (int i = 0; i < graph->subgraphs[s].group_count; i++)
+      planned += graph->subgraphs[s].groups[i].channel_parts;
+  assert_int_equal(most, b->parts);
+  assert_int_equal(planned > 0, b->parts > 0);
+  assert_int_equal(has_t + has_da, b->own);
+}
+
 /* Two runs, as single tasks or as a graph; the values are to be freed. */
 static float **values_after(struct block b, double slice_us) {
   float **values = malloc(RESULTS * sizeof *values);
@@ -126,6 +152,7 @@ static float **values_after(struct block b, double slice_us) {
     graph = captured(&b, slice_us);
     OK(sl__graph_compile(graph, calls(&b)));
     assert_int_equal(sl__graph_tasks(graph), slice_us < 1 ? b.tasks : 1);
+    check_runs(graph, &b);
   }
   for (int run = 0; run < 2; run++)
     if (graph)
@@ -166,28 +193,29 @@ static void check_all(const struct block *blocks, size_t count) {
 }
 
 static void blocks_alternate(void **state) {
-  static const struct block all[] = {{6, 16, 12, 12, .tasks = 1},
-                                     {5, 12, 40, 40, .tasks = 1},
-                                     {64, 64, 8, 8, .tasks = 1},
-                                     {2, 30, 11, 13, .tasks = 1},
-                                     {1, 4, 64, 64, .tasks = 1}};
+  static const struct block all[] = {{6, 16, 12, 12, NO_OBSTACLE, 1, 2, 0},
+                                     {5, 12, 40, 40, NO_OBSTACLE, 1, 12, 0},
+                                     {64, 64, 8, 8, NO_OBSTACLE, 1, 4, 0},
+                                     {2, 30, 11, 13, NO_OBSTACLE, 1, 3, 0},
+                                     {1, 4, 64, 64, NO_OBSTACLE, 1, 4, 0}};
   (void)state;
   check_all(all, sizeof all / sizeof *all);
 }
 
-/* Channels of which no equal parts are a page in each row, and no more than one part. */
+/* No equal parts of the channels are a page of memory in each row, but all of them. */
 static void others_do_not(void **state) {
-  static const struct block all[] = {{40, 7, 10, 10, .tasks = 6}, {200, 5, 5, 5, .tasks = 6}};
+  static const struct block all[] = {{40, 7, 10, 10, NO_OBSTACLE, 6, 0, 2},
+                                     {200, 5, 5, 5, NO_OBSTACLE, 6, 0, 2}};
   (void)state;
   check_all(all, sizeof all / sizeof *all);
 }
 
 static void needed_values_keep_their_memory(void **state) {
   static const struct block all[] = {
-      {6, 16, 12, 12, KEPT, 1},          {6, 16, 12, 12, READ, 3},
-      {6, 16, 12, 12, THIRD, 1},         {6, 16, 12, 12, BOTH, 1},
-      {6, 16, 12, 12, ACCUMULATED, 1},   {6, 16, 12, 12, OF_A_REPLICA, 2},
-      {6, 16, 12, 12, NOT_BY_CHANNEL, 4}};
+      {6, 16, 12, 12, KEPT, 1, 2, 1},          {6, 16, 12, 12, READ, 3, 2, 1},
+      {6, 16, 12, 12, THIRD, 1, 2, 1},         {6, 16, 12, 12, BOTH, 1, 2, 1},
+      {6, 16, 12, 12, ACCUMULATED, 1, 2, 1},   {6, 16, 12, 12, OF_A_REPLICA, 2, 2, 0},
+      {6, 16, 12, 12, NOT_BY_CHANNEL, 4, 2, 1}};
   (void)state;
   check_all(all, sizeof all / sizeof *all);
 }
