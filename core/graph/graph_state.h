@@ -92,7 +92,7 @@ struct fusion_group {
   int64_t units;         /* parts are cut between these; 0: there is one part. Calls that
                             alternate have as many as parts, though one member does all */
   int phases;            /* of the first call's kernel; the other calls follow its last phase */
-  int64_t channel_parts; /* its calls alternate by channels, in so many parts; 0: they do not */
+  int64_t channel_parts; /* of the channels, by which its calls alternate; 0: they do not */
   int slices; /* parts of a few rows each, which fit a cache; 0: as many parts as members */
   int superstep, branch; /* set where graph_branches.c has found branches */
   int branches;          /* of its superstep: each is done by one member; 0: there are none */

@@ -82,7 +82,7 @@ static enum sl_status forward(const struct block *b, const struct sl__launch *la
   SL__TRY(sl__batchnorm_running(context, launch, b->saved, b->running, 0.1f, 1e-5f,
                                 b->rows * b->height * b->width));
   if (b->obstacle == NOT_BY_CHANNEL)
-    SL__TRY(sl__fill(context, launch, b->again, 0)); /* nobody needs it, but it lies between */
+    SL__TRY(sl__fill(context, launch, b->again, 0)); /* between the two, without a use */
   if (b->obstacle == THIRD) terms[0] = b->r, count = 3;
   if (b->obstacle == BOTH) terms[1] = b->t;
   SL__TRY(sl__add_terms(context, launch, count, terms, b->y, true));
