@@ -1,6 +1,7 @@
 EXTRA_PROGRAMS += bench/bench_attention bench/bench_idle bench/bench_latency \
 	bench/bench_limits bench/bench_norm_sums bench/bench_packing bench/bench_pipeline \
-	bench/bench_predict bench/bench_recurrent bench/bench_streaming bench/bench_train
+	bench/bench_predict bench/bench_recurrent bench/bench_rounding bench/bench_streaming \
+	bench/bench_train
 product_libs = $(OPENBLAS_LIBS) $(ONEDNN_LIBS)
 bench_libs = libstarling.la $(STARPU_LIBS) $(product_libs) $(JANSSON_LIBS) -lm -lpthread
 # both use the library's internals: kernels are wrapped, or replaced by ones that sleep
@@ -42,6 +43,8 @@ bench_bench_streaming_SOURCES = \
 bench_bench_streaming_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_recurrent_SOURCES = bench/bench.h bench/bench_recurrent.c bench/peak.c
 bench_bench_recurrent_LDADD = $(bench_bench_pipeline_LDADD)
+bench_bench_rounding_SOURCES = bench/bench.h bench/bench_rounding.c bench/peak.c
+bench_bench_rounding_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_idle_SOURCES = bench/bench_idle.c $(bench_networks)
 bench_bench_idle_LDADD = $(bench_libs)
 bench_bench_predict_SOURCES = bench/bench_predict.c $(bench_networks)
@@ -83,9 +86,10 @@ bench_gpu_peak_LDADD = libstarling_all.la $(CUBLASLT_LIBS) $(product_libs) $(JAN
 	-lpthread
 endif
 benches = bench/bench_attention$(EXEEXT) bench/bench_idle$(EXEEXT) \
-	bench/bench_latency$(EXEEXT) bench/bench_limits$(EXEEXT) bench/bench_packing$(EXEEXT) \
-	bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
-	bench/bench_recurrent$(EXEEXT) bench/bench_streaming$(EXEEXT) bench/bench_train$(EXEEXT) \
+	bench/bench_latency$(EXEEXT) bench/bench_limits$(EXEEXT) bench/bench_norm_sums$(EXEEXT) \
+	bench/bench_packing$(EXEEXT) bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
+	bench/bench_recurrent$(EXEEXT) bench/bench_rounding$(EXEEXT) \
+	bench/bench_streaming$(EXEEXT) bench/bench_train$(EXEEXT) \
 	$(bench_jpeg) $(bench_mpi) $(bench_cuda)
 CLEANFILES += $(benches)
 bench: $(benches)

@@ -4,9 +4,9 @@
  * over the output channels, and B m B' is added to the 6x6 pixels of a tile's window. That is for
  * images that are larger than their outputs: a convolution of dy with the rotated filters has a
  * tile for each four pixels of the image. Each sum is in an order that does not depend on the
- * batch. Rounding errors of random values are 4 to 5 times those of plain sums
- * (codelets/kernels/conv_scatter.h), 8e-7 of the gradient. An infinite value may make its
- * neighbours no number. */
+ * batch. Rounding errors of random values are 5 times those of plain sums
+ * (codelets/kernels/conv_scatter.h), 8e-7 of the gradient (bench/bench_rounding). An infinite value
+ * may make its neighbours no number. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_DATA_H
 #define SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_DATA_H
 
