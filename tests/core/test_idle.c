@@ -96,6 +96,66 @@ static void all_schedulers_wake(void **state) {
   }
 }
 
+/* A task of one worker whose callback pushes another one when the other worker sleeps. */
+struct push {
+  bool is_quiet;
+  unsigned sleeps; /* before the first task: both workers sleep */
+  int runs;        /* of the second one */
+};
+
+static void wait_for_sleep(void *buffers[], void *arg) {
+  const struct push *p = arg;
+  (void)buffers;
+  while (sl__idle_sleeps() == p->sleeps) usleep(1000);
+}
+
+static void count_run(void *buffers[], void *arg) {
+  (void)buffers;
+  ((struct push *)arg)->runs++;
+}
+
+static void submit(struct starpu_codelet *codelet, struct push *p, void (*callback)(void *)) {
+  struct starpu_task *task = starpu_task_create();
+  task->cl = codelet;
+  task->cl_arg = p;
+  task->callback_func = callback;
+  task->callback_arg = p;
+  assert_int_equal(starpu_task_submit(task), 0);
+}
+
+static void push_another(void *arg) {
+  static struct starpu_codelet counting = {.cpu_funcs = {count_run}};
+  struct push *p = arg;
+  sl__idle_quiet(p->is_quiet);
+  submit(&counting, p, NULL);
+  sl__idle_quiet(false);
+}
+
+/* \return how often the workers have slept since then, when both sleep again. */
+static unsigned sleeps_after(struct push p, unsigned expected) {
+  static struct starpu_codelet waiting = {.cpu_funcs = {wait_for_sleep}};
+  p.sleeps = sl__idle_sleeps();
+  submit(&waiting, &p, push_another);
+  starpu_task_wait_for_all();
+  assert_int_equal(p.runs, 1);
+  for (int i = 0; sl__idle_sleeps() - p.sleeps < expected && i < 1000 * LONG_S; i++) usleep(1000);
+  usleep(100000);
+  return sl__idle_sleeps() - p.sleeps;
+}
+
+static void quiet_pushes_wake_no_other_worker(void **state) {
+  needs_spinning_starpu();
+  setenv("STARPU_SCHED", "lws", 1);
+  unsigned sleeps = sl__idle_sleeps();
+  sl__idle_set_sleep(LONG_S * 1000000, LONG_S * 1000000);
+  assert_int_equal(open_cpus(state), 0);
+  wait_until_all_sleep(sleeps);
+  assert_int_equal(sleeps_after((struct push){.is_quiet = true}, 2), 2);
+  assert_int_equal(sleeps_after((struct push){.is_quiet = false}, 3), 3);
+  assert_int_equal(sleeps_after((struct push){.is_quiet = true}, 2), 2);
+  close_cpus(state);
+}
+
 /* The end of StarPU wakes them, too. */
 static void workers_that_sleep_end(void **state) {
   for (int i = 0; i < 3; i++) {
@@ -128,6 +188,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(idle_workers_use_no_processor, open_cpus, close_cpus),
       cmocka_unit_test_setup_teardown(tasks_wake_workers, open_cpus, close_cpus),
       cmocka_unit_test(all_schedulers_wake),
+      cmocka_unit_test(quiet_pushes_wake_no_other_worker),
       cmocka_unit_test(workers_that_sleep_end),
       cmocka_unit_test(other_programs_workers_stay),
   };
