@@ -111,7 +111,7 @@ static void wait_for_sleep(void *buffers[], void *arg) {
 
 static void count_run(void *buffers[], void *arg) {
   (void)buffers;
-  ((struct push *)arg)->runs++;
+  __atomic_add_fetch(&((struct push *)arg)->runs, 1, __ATOMIC_RELAXED);
 }
 
 static void submit(struct starpu_codelet *codelet, struct push *p, void (*callback)(void *)) {
@@ -137,7 +137,7 @@ static unsigned sleeps_after(struct push p, unsigned expected) {
   p.sleeps = sl__idle_sleeps();
   submit(&waiting, &p, push_another);
   starpu_task_wait_for_all();
-  assert_int_equal(p.runs, 1);
+  assert_int_equal(__atomic_load_n(&p.runs, __ATOMIC_RELAXED), 1);
   for (int i = 0; sl__idle_sleeps() - p.sleeps < expected && i < 1000 * LONG_S; i++) usleep(1000);
   usleep(100000);
   return sl__idle_sleeps() - p.sleeps;
