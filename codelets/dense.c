@@ -13,9 +13,19 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t out) {
+/* A library's product and what follows it, or comes before it, take this number of outputs at a
+ * time: all rows of them fit a second-level cache, and are not read from memory again. */
+static int64_t block_of(const struct sl__dense_args *a) {
+  const int64_t cached = 1 << 18 /* floats */, least = 256, run = 64;
+  int64_t block = cached / a->rows / run * run;
+  return block < least || block > a->out ? a->out : block;
+}
+
+/* y [rows, count], rows `pitch` apart */
+SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t count,
+                              int64_t pitch) {
   for (int64_t n = 0; n < rows; n++)
-    for (int64_t o = 0; o < out; o++) y[n * out + o] += bias[o];
+    for (int64_t o = 0; o < count; o++) y[n * pitch + o] += bias[o];
 }
 
 /* The range of rows for which our own product (codelets/kernels/skinny_gemm.h) is at least as fast
@@ -73,21 +83,30 @@ static void few_forward(const struct sl__dense_args *a, struct sl__work_range ra
     sl__activate(a->activation, saved + n * out + first, y + n * out + first, end - first);
 }
 
+/* `count` outputs from output o on of all rows. */
+static void forward_block(const struct sl__dense_args *a, int64_t o, int64_t count, const float *x,
+                          const float *weight, const float *bias, float *saved, float *y) {
+  int64_t out = a->out, in = a->in;
+  sl__gemm(sl__gemm_of(a->implementation), false, true, a->rows, count, in, 1, x, in,
+           weight + o * in, in, 0, saved + o, out);
+  if (bias) add_bias(saved + o, bias + o, a->rows, count, out);
+  for (int64_t n = 0; n < a->rows; n++)
+    sl__activate(a->activation, saved + n * out + o, y + n * out + o, count);
+}
+
 /* saved: gets the values before the activation; NULL: they are of no use. */
 static void forward(const struct sl__dense_args *a, struct sl__work_range range, const float *x,
                     const float *weight, bool is_prepacked, const float *bias, float *saved,
                     float *y) {
-  int64_t out = a->out, in = a->in;
+  int64_t out = a->out, block = block_of(a);
   float *sum = saved ? saved : y;
   if (!a->has_bias) bias = NULL;
   if (a->implementation == SL__DIRECT_CONV) {
     few_forward(a, range, x, weight, is_prepacked, bias, sum, y);
     return;
   }
-  sl__gemm(sl__gemm_of(a->implementation), false, true, a->rows, out, in, 1, x, in, weight, in, 0,
-           sum, out);
-  if (bias) add_bias(sum, bias, a->rows, out);
-  sl__activate(a->activation, sum, y, a->rows * out);
+  for (int64_t o = 0; o < out; o += block)
+    forward_block(a, o, out - o < block ? out - o : block, x, weight, bias, sum, y);
 }
 
 static void backward_data(const struct sl__dense_args *a, const float *dy, const float *param,
@@ -124,15 +143,19 @@ SL__SIMD static void store_tile(const struct sl__gradient_tile *tile, void *data
 
 static void backward_weight(const struct sl__dense_args *a, const float *x, const float *dy,
                             float *grad, bool add) {
-  int64_t out = a->out, in = a->in;
-  if (a->implementation == SL__DIRECT_CONV) {
+  bool is_own = a->implementation == SL__DIRECT_CONV;
+  int64_t out = a->out, in = a->in, block = is_own ? out : block_of(a);
+  if (is_own) {
     const struct sl__weight_gradient gradient = {a->rows, in, out, 1, {{x, dy}}};
     sl__weight_gradient(&gradient, 0, out, store_tile, &(struct stored_gradient){grad, in, add}, 0);
-  } else {
-    sl__gemm(sl__gemm_of(a->implementation), true, false, out, in, a->rows, 1, dy, out, x, in, add,
-             grad, in);
   }
-  if (a->has_bias) sl__bias_gradient(a->rows, out, dy, 0, out, add, grad + out * in);
+  for (int64_t o = 0; o < out; o += block) {
+    int64_t count = out - o < block ? out - o : block;
+    if (a->has_bias) sl__bias_gradient(a->rows, out, dy, o, count, add, grad + out * in + o);
+    if (!is_own)
+      sl__gemm(sl__gemm_of(a->implementation), true, false, count, in, a->rows, 1, dy + o, out, x,
+               in, add, grad + o * in, in);
+  }
 }
 
 static struct sl__work_range share_of(const void *cl_arg) {

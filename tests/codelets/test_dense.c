@@ -1,7 +1,8 @@
 /* Dense forward and backward against naive double-precision sums and finite differences. Hard
  * shapes: one of everything, odd sizes, a batch of one, samples with several axes, no bias, every
  * fused activation, accumulation; rows and outputs enough for sums in parts; bf16; rows whose bits
- * do not depend on their number; bias gradients whose bits do not depend on alignment. */
+ * do not depend on their number; outputs in several blocks; bias gradients whose bits do not depend
+ * on alignment. */
 #include "tests/common/displaced.h"
 #include "tests/common/products.h"
 
@@ -179,7 +180,9 @@ static void check_kind(const struct kind *k, struct dense d, bool add) {
 static void types_agree_with_the_sums(void **state) {
   static const struct dense large[] = {{700, 8, 24, true, SL_ACTIVATION_NONE},
                                        {333, 40, 37, true, SL_ACTIVATION_SIGMOID},
-                                       {1000, 3, 256, true, SL_ACTIVATION_RELU}};
+                                       {1000, 3, 256, true, SL_ACTIVATION_RELU},
+                                       {900, 3, 700, true, SL_ACTIVATION_TANH},
+                                       {400, 2, 1290, false, SL_ACTIVATION_NONE}};
   (void)state;
   for (size_t k = 0; k < KINDS; k++)
     for (int add = 0; add < 2; add++) {
