@@ -13,8 +13,8 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* A library's product and what follows it, or comes before it, take this number of outputs at a
- * time: all rows of them fit a second-level cache, and are not read from memory again. */
+/* A library's product, the biases and the activation take this number of outputs at a time: all
+ * rows of them fit a second-level cache, and are not read from memory again. */
 static int64_t block_of(const struct sl__dense_args *a) {
   const int64_t cached = 3 << 16 /* floats */, least = 256, run = 64;
   int64_t block = cached / a->rows / run * run;
