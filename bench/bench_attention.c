@@ -4,7 +4,7 @@
  *
  * Prints a JSON line a shape: forward_ms and backward_ms, medians, and the least;
  * bench/torch_attention.py prints the same of PyTorch's scaled_dot_product_attention. Without
- * shapes: those of performance.md. */
+ * shapes: three usual ones. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
