@@ -14,7 +14,7 @@
 #include "codelets/kernels/winograd_backward_weight.h"
 
 struct tensors {
-  float *x, *dy, *weight, *result, *scratch;
+  float *x, *dy, *weight, *result;
   double *y, *dx, *grad;
 };
 

@@ -8,11 +8,11 @@
  * window then needs a product of the weights' matrix by the windows'. A' m A of the results are the
  * outputs. Each product is summed over channels in their order, whatever the batch. F(4x4, 3x3) has
  * 2 to 3 times the rounding errors of a plain convolution, F(2x2, 3x3), whose sums are a ninth as
- * long, 0.6 to 0.75 times, F(2x2, 5x5) 1.3 to 1.5 times (bench/bench_rounding). The
- * points of the transforms of 6x6 are 0, +-5/8, +-3/2 and infinity. They have about the least error
- * of thirteen pairs tried, half of that of the usual +-1 and +-2 (Barabasz et al., Error analysis
- * and improving the accuracy of Winograd convolution, 2020, for why they matter). An infinite value
- * may make its neighbours no number. */
+ * long, 0.6 to 0.75 times, F(2x2, 5x5) 1.3 to 1.5 times (bench/bench_rounding). The points of the
+ * transforms of 6x6 are 0, +-5/8, +-3/2 and infinity. They have about the least error of thirteen
+ * pairs tried, half of that of the usual +-1 and +-2 (Barabasz et al., Error analysis and improving
+ * the accuracy of Winograd convolution, 2020, for why they matter). An infinite value may make its
+ * neighbours no number. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_H
 #define SL_CODELETS_KERNELS_WINOGRAD_H
 

@@ -6,8 +6,7 @@
  * [tiles, C]. G' u G is the gradient of the weights. Sums go over tiles and images in their order.
  * Rounding errors of random values are 5 to 8 times those of plain sums
  * (codelets/kernels/conv_backward_weight.h), up to 1e-6 of the gradient; with tiles of 2x2 outputs
- * of 3x3 taps 2.6 times (bench/bench_rounding). NaN in x reaches all
- * weights of its channel. */
+ * of 3x3 taps 2.6 times (bench/bench_rounding). NaN in x reaches all weights of its channel. */
 #ifndef SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_WEIGHT_H
 #define SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_WEIGHT_H
 

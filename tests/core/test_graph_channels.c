@@ -208,7 +208,7 @@ static void blocks_alternate(void **state) {
   check_all(all, sizeof all / sizeof *all);
 }
 
-/* No equal parts of the channels are a page of memory in each row, but all of them. */
+/* Only all channels together are a page of memory in each row. */
 static void others_do_not(void **state) {
   static const struct block all[] = {{40, 7, 10, 10, NO_OBSTACLE, 6, 0, 2},
                                      {200, 5, 5, 5, NO_OBSTACLE, 6, 0, 2}};
