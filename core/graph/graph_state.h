@@ -37,6 +37,7 @@ struct sl__graphs {
   struct sl__graph *capturing; /* calls of the thread `capturer` are captured there; or NULL */
   pthread_t capturer;
   int batches; /* see sl__batch_begins */
+  int helping; /* workers that run sl__graph_help */
   int home;    /* 1 + the member that has all lone tasks; 0: none yet */
   bool told;   /* the log has that a subgraph is no CUDA graph */
   struct worker_inbox inboxes[SL__TEAM_MOST];

@@ -6,14 +6,25 @@
 #include "core/graph/graph_state.h"
 #include "core/runtime/context.h"
 
-/* In the inbox of a worker that polls, while there is no message. The inbox of a worker that does
- * not poll holds NULL. */
-static struct sl__inbox_message empty;
+/* In the inbox of a worker while there is no message: of one that polls, and of one that helps with
+ * a run, which takes only a message that asks for help with the next run. Without that a worker
+ * that loses its core for a moment when a run ends would miss the next one. The inbox of a worker
+ * that does not poll holds NULL. */
+static struct sl__inbox_message empty, helping;
+
+static bool replace(struct worker_inbox *inbox, struct sl__inbox_message *from,
+                    struct sl__inbox_message *to) {
+  return __atomic_compare_exchange_n(&inbox->message, &from, to, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED);
+}
 
 bool sl__inbox_put(struct sl_context *context, int member, struct sl__inbox_message *message) {
-  struct sl__inbox_message *expected = &empty;
-  return __atomic_compare_exchange_n(&context->graphs->inboxes[member].message, &expected, message,
-                                     false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+  return replace(&context->graphs->inboxes[member], &empty, message);
+}
+
+static bool put_join(struct sl_context *context, int member, struct sl__inbox_message *message) {
+  struct worker_inbox *inbox = &context->graphs->inboxes[member];
+  return replace(inbox, &empty, message) || replace(inbox, &helping, message);
 }
 
 void sl__batch_begins(struct sl_context *context) {
@@ -49,7 +60,9 @@ bool sl__inbox_put_on_core(struct sl_context *context, int core,
 /* When a worker stops polling: at `end_us`, or 30 us after a batch has begun that does not ask it
  * for help. Such a batch has a task for each core, and the next one may be for this worker. */
 struct polling {
-  double end_us, batch_us; /* batch_us: when that batch was first seen; 0: there is none */
+  double end_us;
+  double batch_us;  /* when that batch was first seen; 0: there is none */
+  double others_us; /* when other tasks of StarPU's were first seen to be ready; 0: none are */
 };
 
 static bool is_over(const struct sl_context *context, double now, struct polling *p) {
@@ -73,8 +86,7 @@ static struct sl__inbox_message *poll_inbox(struct sl_context *context, int memb
                                             struct polling *polling) {
   struct worker_inbox *inbox = &context->graphs->inboxes[member];
   double now = sl__microseconds();
-  if (!__atomic_load_n(&inbox->message, __ATOMIC_RELAXED))
-    __atomic_store_n(&inbox->message, &empty, __ATOMIC_RELEASE);
+  if (!replace(inbox, NULL, &empty)) replace(inbox, &helping, &empty);
   for (; !is_over(context, now, polling); now = sl__microseconds()) {
     __atomic_store_n(&inbox->seen_us, (int64_t)now, __ATOMIC_RELAXED);
     struct sl__inbox_message *message = __atomic_load_n(&inbox->message, __ATOMIC_ACQUIRE);
@@ -97,29 +109,41 @@ void sl__graph_join_team(struct sl__inbox_message *message, int member) {
   const double timeout_us = 200;
   struct sl__graph *g = graph_of(message);
   __atomic_fetch_and(&g->asked, ~(UINT32_C(1) << member), __ATOMIC_RELAXED);
-  struct sl__team *team = g->subgraphs[0].team;
-  sl__team_join(team, member, timeout_us);
-  /* the next run of a step may have begun before this worker's inbox is open again */
-  if (g->slice_us > 0 && sl__team_is_expected(team)) sl__team_join(team, member, timeout_us);
+  sl__team_join(g->subgraphs[0].team, member, timeout_us);
   __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELEASE); /* the graph may be freed from here on */
 }
 
-/* Only helping prolongs the polling, not other messages: tasks may wait for this worker. A step
- * asks in each run; to help with it does not put off making way for a batch. */
+/* Notes at the begin of a run whether tasks are ready, or executing, besides the leader's and the
+ * helpers'. At a run's end the next one may count, too. */
+static void look_for_others(const struct sl__graphs *graphs, struct polling *p) {
+  if (starpu_task_nready() <= 1 + __atomic_load_n(&graphs->helping, __ATOMIC_RELAXED))
+    p->others_us = 0;
+  else if (!(p->others_us > 0))
+    p->others_us = sl__microseconds();
+}
+
+/* Only helping prolongs the polling, not other messages, nor where other tasks have been ready for
+ * a while: they may be for this worker. A step asks in each run; to help with it does not put off
+ * making way for a batch. */
 void sl__graph_help(struct sl__graph *g, int member) {
   const double polling_us = 60, most_us = 20000;
   struct sl_context *context = g->context;
+  struct worker_inbox *inbox = &context->graphs->inboxes[member];
   struct sl__inbox_message *message = &g->join_message;
-  double until = sl__microseconds() + most_us; /* StarPU may have tasks for this worker */
-  __atomic_store_n(&context->graphs->inboxes[member].is_helping, true, __ATOMIC_RELAXED);
+  __atomic_store_n(&inbox->is_helping, true, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&context->graphs->helping, 1, __ATOMIC_RELAXED);
   for (struct polling p = {0}; message; message = poll_inbox(context, member, &p)) {
     bool helps = is_join(message), is_step = helps && graph_of(message)->slice_us > 0;
+    if (helps) look_for_others(context->graphs, &p);
+    if (helps && !(p.others_us > 0)) replace(inbox, NULL, &helping);
     message->run(message, member);
     double now = sl__microseconds();
-    if (helps) p.end_us = now < until ? now + polling_us : now;
+    bool stays = !(p.others_us > 0) || now < p.others_us + most_us;
+    if (helps) p.end_us = stays ? now + polling_us : now;
     if (helps && !is_step) p.batch_us = 0;
   }
-  __atomic_store_n(&context->graphs->inboxes[member].is_helping, false, __ATOMIC_RELAXED);
+  __atomic_fetch_sub(&context->graphs->helping, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&inbox->is_helping, false, __ATOMIC_RELAXED);
 }
 
 struct sl__place sl__member_place(int member) {
@@ -140,7 +164,7 @@ static void ask(struct sl__graph *g, int member, int priority, enum way way) {
   uint32_t own = UINT32_C(1) << member;
   if (__atomic_fetch_or(&g->asked, own, __ATOMIC_RELAXED) & own) return;
   __atomic_fetch_add(&g->helpers, 1, __ATOMIC_RELAXED);
-  if (way != BY_TASK && sl__inbox_put(g->context, member, &g->join_message)) return;
+  if (way != BY_TASK && put_join(g->context, member, &g->join_message)) return;
   if (way != BY_MESSAGE && submit_helper(g, member, priority)) return;
   __atomic_fetch_and(&g->asked, ~own, __ATOMIC_RELAXED);
   __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELAXED);

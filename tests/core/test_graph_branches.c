@@ -323,54 +323,140 @@ static void a_team_does_steps_of_milliseconds(void **state) {
 
 /* ---- who runs them ---- */
 
-enum { MOST_WORKERS = 64, MOST_RUNS = 1000 };
-static int kernels_of[MOST_WORKERS]; /* by worker */
+enum { MOST_KERNELS = 4000 };
+static int kernels, worker_of[MOST_KERNELS]; /* the kernels that have begun, and their workers */
+
+static void note_worker(void) {
+  int kernel = __atomic_fetch_add(&kernels, 1, __ATOMIC_RELAXED);
+  assert_true(kernel < MOST_KERNELS);
+  __atomic_store_n(&worker_of[kernel], 1 + starpu_worker_get_id(), __ATOMIC_RELEASE);
+}
 
 /* Long enough for the other worker to come. */
-static void note_worker(void *buffers[], void *cl_arg) {
+static void take_1_ms(void *buffers[], void *cl_arg) {
   (void)buffers, (void)cl_arg;
-  __atomic_fetch_add(&kernels_of[starpu_worker_get_id()], 1, __ATOMIC_RELAXED);
+  note_worker();
   usleep(1000);
 }
 
-static struct sl__op note = {.codelet = {.name = "note", .cpu_funcs = {note_worker}}, .modes = "W"};
+static void take_25_ms(void *buffers[], void *cl_arg) {
+  (void)buffers, (void)cl_arg;
+  note_worker();
+  usleep(25000);
+}
 
-static enum sl_status two_notes(struct sl__tensor *const *y) {
+static struct sl__op short_note = {.codelet = {.name = "short_note", .cpu_funcs = {take_1_ms}},
+                                   .modes = "W"};
+static struct sl__op long_note = {.codelet = {.name = "long_note", .cpu_funcs = {take_25_ms}},
+                                  .modes = "W"};
+
+/* A step of two branches, each of which is one call. */
+struct two_notes {
+  struct sl__tensor *y[2];
+  struct sl__graph *graph;
+};
+
+static enum sl_status note_twice(struct sl__op *op, struct sl__tensor *const *y) {
   enum sl_status status = SL_OK;
   for (int r = 0; r < 2 && status == SL_OK; r++) {
     const struct sl__launch l = {
         .name = "test", .place = {.where = STARPU_CPU}, .mark = {.replica = 1 + r}};
-    status = sl__submit(context, &note, &l, 1, &y[r], NULL, 0, 1e6, 0);
+    status = sl__submit(context, op, &l, 1, &y[r], NULL, 0, 1e6, 0);
   }
   return status;
 }
 
-static int workers_that_ran(void) {
-  int count = 0;
-  for (int w = 0; w < MOST_WORKERS; w++) count += kernels_of[w] > 0;
-  return count;
+static struct two_notes two_notes_of(struct sl__op *op) {
+  struct two_notes t = {.y = {temporary(SL_SHAPE(8)), temporary(SL_SHAPE(8))}};
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &t.graph));
+  sl__graph_join_slices(t.graph, 1e6);
+  for (int r = 0; r < 2; r++) OK(sl__graph_keep(t.graph, t.y[r]));
+  sl__graph_capture(t.graph);
+  OK(sl__graph_compile(t.graph, note_twice(op, t.y)));
+  kernels = 0;
+  memset(worker_of, 0, sizeof worker_of);
+  return t;
 }
+
+static void two_notes_free(struct two_notes *t) {
+  OK(sl__wait_for_all(context));
+  sl__graph_free(t->graph);
+  for (int r = 0; r < 2; r++) sl__tensor_free(t->y[r]);
+}
+
+static void run(const struct two_notes *t) {
+  const struct sl__step_record record = {0};
+  OK(sl__graph_submit(t->graph, &(struct sl__graph_run){.step = &record}));
+}
+
+static void await_kernels(int count) {
+  while (__atomic_load_n(&kernels, __ATOMIC_RELAXED) < count ||
+         !__atomic_load_n(&worker_of[count - 1], __ATOMIC_ACQUIRE))
+    usleep(100);
+}
+
+/* Had the two kernels of that run two workers? */
+static bool was_shared(int run) { return worker_of[2 * run] != worker_of[2 * run + 1]; }
 
 static void a_second_worker_comes(void **state) {
   (void)state;
-  const struct sl__step_record record = {0};
-  struct sl__tensor *y[] = {temporary(SL_SHAPE(8)), temporary(SL_SHAPE(8))};
-  struct sl__graph *graph;
-  int runs = 0, all = 0;
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
-  sl__graph_join_slices(graph, 1e6);
-  for (int r = 0; r < 2; r++) OK(sl__graph_keep(graph, y[r]));
-  sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, two_notes(y)));
-  for (; runs < MOST_RUNS && workers_that_ran() < 2; runs++) {
-    OK(sl__graph_submit(graph, &(struct sl__graph_run){.step = &record}));
+  struct two_notes t = two_notes_of(&short_note);
+  int runs = 0;
+  do {
+    run(&t);
     OK(sl__wait_for_all(context));
+  } while (!was_shared(runs++) && runs < MOST_KERNELS / 2);
+  assert_true(was_shared(runs - 1));
+  assert_int_equal(kernels, 2 * runs);
+  two_notes_free(&t);
+}
+
+/* The second of two runs is submitted while both workers do the first, so nobody is asked by a
+ * task. */
+static void a_helper_stays_for_the_next_run(void **state) {
+  (void)state;
+  struct two_notes t = two_notes_of(&long_note);
+  bool stayed = false;
+  for (int i = 0; i < 100 && !stayed; i += 2) {
+    run(&t);
+    await_kernels(2 * i + 2);
+    run(&t);
+    OK(sl__wait_for_all(context));
+    stayed = was_shared(i) && was_shared(i + 1);
   }
-  assert_int_equal(workers_that_ran(), 2);
-  for (int w = 0; w < MOST_WORKERS; w++) all += kernels_of[w];
-  assert_int_equal(all, 2 * runs);
-  for (int r = 0; r < 2; r++) sl__tensor_free(y[r]);
-  sl__graph_free(graph);
+  assert_true(stayed);
+  two_notes_free(&t);
+}
+
+static int tasks_done;
+
+static void count_task(void *buffers[], void *cl_arg) {
+  (void)buffers, (void)cl_arg;
+  __atomic_fetch_add(&tasks_done, 1, __ATOMIC_RELAXED);
+}
+
+static struct sl__op counted_task = {.codelet = {.name = "counted", .cpu_funcs = {count_task}},
+                                     .modes = "W"};
+
+/* A task for each worker, while runs are always waiting. */
+static void a_helper_makes_way_for_tasks(void **state) {
+  (void)state;
+  const int ahead = 4;
+  struct two_notes t = two_notes_of(&short_note);
+  struct sl__tensor *y[] = {temporary(SL_SHAPE(8)), temporary(SL_SHAPE(8))};
+  int runs = 0;
+  for (; runs < ahead; runs++) run(&t);
+  for (int w = 0; w < 2; w++) {
+    const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU, .worker = 1 + w}};
+    OK(sl__submit(context, &counted_task, &l, 1, &y[w], NULL, 0, 0, 0));
+  }
+  for (; runs < MOST_KERNELS / 2 && __atomic_load_n(&tasks_done, __ATOMIC_RELAXED) < 2; runs++) {
+    await_kernels(2 * (runs - ahead) + 2);
+    run(&t);
+  }
+  assert_true(runs < MOST_KERNELS / 2);
+  for (int w = 0; w < 2; w++) sl__tensor_free(y[w]);
+  two_notes_free(&t);
 }
 
 int main(void) {
@@ -380,6 +466,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(branches_give_the_same_bits),
                                      cmocka_unit_test(a_view_moves_after_the_whole_was_read),
                                      cmocka_unit_test(a_team_does_steps_of_milliseconds),
-                                     cmocka_unit_test(a_second_worker_comes)};
+                                     cmocka_unit_test(a_second_worker_comes),
+                                     cmocka_unit_test(a_helper_stays_for_the_next_run),
+                                     cmocka_unit_test(a_helper_makes_way_for_tasks)};
   return cmocka_run_group_tests_name("graph_branches", tests, open_context, close_context);
 }
