@@ -62,7 +62,7 @@ static enum sl_status build_lstm(const struct network *network, struct sl_model 
   const struct sl_lstm_options lstm = {.features = network->hidden};
   const struct sl_dropout_options dropout = {.rate = network->dropout};
   const struct sl_dense_options decoder = {.features = VOCABULARY, .positions = true};
-  char name[24];
+  char name[32];
   enum sl_status status = sl_embedding(model, "embed", &embedding);
   for (int64_t i = 0; i < network->layers && status == SL_OK; i++) {
     snprintf(name, sizeof name, "lstm%lld", (long long)i);

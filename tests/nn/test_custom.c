@@ -401,7 +401,7 @@ static const struct sl_layer_kind total = {.version = SL_LAYER_VERSION,
 /* Forty branches meet, in an own layer or in one of the library's; the last branch twice. */
 static struct sl_model *branches(const char *kind) {
   enum { MANY = 40 };
-  char names[8 * MANY] = "", name[8];
+  char names[8 * MANY] = "", name[16];
   struct sl_model *m = new_model(SL_SHAPE(1, 28, 28));
   for (int i = 0; i < MANY; i++) {
     snprintf(name, sizeof name, "b%d", i);

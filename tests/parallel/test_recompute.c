@@ -16,7 +16,7 @@ static struct sl_model *pictures(void) {
   struct sl_model *m = new_model(SL_SHAPE(1, 28, 28));
   const char *const inputs[] = {"input", "b0.drop", "b1.drop"};
   for (int b = 0; b < 3; b++) {
-    char group[8], name[5][24], sum[48];
+    char group[16], name[5][24], sum[48];
     const char *const parts[] = {"conv", "pool", "sum", "relu", "drop"};
     snprintf(group, sizeof group, "b%d", b);
     for (int i = 0; i < 5; i++) snprintf(name[i], sizeof name[i], "b%d.%s", b, parts[i]);
@@ -42,7 +42,7 @@ static struct sl_model *words(void) {
   struct sl_model *m = new_model(SL_SHAPE(TOKENS));
   OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 6}));
   for (int b = 0; b < 2; b++) {
-    char norm[16], fc[16], out[16];
+    char norm[24], fc[24], out[24];
     snprintf(norm, sizeof norm, "h%d.norm", b);
     snprintf(fc, sizeof fc, "h%d.fc", b);
     snprintf(out, sizeof out, "h%d.out", b);
