@@ -24,7 +24,8 @@ bool sl__inbox_put(struct sl_context *context, int member, struct sl__inbox_mess
 
 static bool put_join(struct sl_context *context, int member, struct sl__inbox_message *message) {
   struct worker_inbox *inbox = &context->graphs->inboxes[member];
-  return replace(inbox, &empty, message) || replace(inbox, &helping, message);
+  /* in the order in which the worker goes from one to the other */
+  return replace(inbox, &helping, message) || replace(inbox, &empty, message);
 }
 
 void sl__batch_begins(struct sl_context *context) {
@@ -62,7 +63,7 @@ bool sl__inbox_put_on_core(struct sl_context *context, int core,
 struct polling {
   double end_us;
   double batch_us;  /* when that batch was first seen; 0: there is none */
-  double others_us; /* when other tasks of StarPU's were first seen to be ready; 0: none are */
+  double others_us; /* since when StarPU may have other tasks for this worker; 0: it has none */
 };
 
 static bool is_over(const struct sl_context *context, double now, struct polling *p) {
@@ -113,20 +114,28 @@ void sl__graph_join_team(struct sl__inbox_message *message, int member) {
   __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELEASE); /* the graph may be freed from here on */
 }
 
-/* Notes at the begin of a run whether tasks are ready, or executing, besides the leader's and the
- * helpers'. At a run's end the next one may count, too. */
-static void look_for_others(const struct sl__graphs *graphs, struct polling *p) {
-  if (starpu_task_nready() <= 1 + __atomic_load_n(&graphs->helping, __ATOMIC_RELAXED))
-    p->others_us = 0;
-  else if (!(p->others_us > 0))
-    p->others_us = sl__microseconds();
+static bool is_late(const struct polling *p) {
+  const double most_us = 20000;
+  return p->others_us > 0 && sl__microseconds() > p->others_us + most_us;
 }
 
-/* Only helping prolongs the polling, not other messages, nor where other tasks have been ready for
- * a while: they may be for this worker. A step asks in each run; to help with it does not put off
- * making way for a batch. */
+/* Before a run: are tasks ready, or executing, besides the leader's and the helpers'? Only while a
+ * step's leader is in its kernel, which is when its team is expected, its task is certainly one of
+ * them, and the task of the next step is not. */
+static void look_for_others(const struct sl__graph *g, struct polling *p) {
+  int helping = __atomic_load_n(&g->context->graphs->helping, __ATOMIC_RELAXED);
+  bool are_none = starpu_task_nready() <= 1 + helping;
+  if (are_none && g->slice_us > 0 && sl__team_is_expected(g->subgraphs[0].team))
+    p->others_us = 0;
+  else if (!are_none || !(g->slice_us > 0))
+    p->others_us = p->others_us > 0 ? p->others_us : sl__microseconds();
+}
+
+/* Only helping prolongs the polling, not other messages, and for at most 20 ms if StarPU may have
+ * tasks for this worker. A step asks in each run; to help with it does not put off making way for a
+ * batch. */
 void sl__graph_help(struct sl__graph *g, int member) {
-  const double polling_us = 60, most_us = 20000;
+  const double polling_us = 60;
   struct sl_context *context = g->context;
   struct worker_inbox *inbox = &context->graphs->inboxes[member];
   struct sl__inbox_message *message = &g->join_message;
@@ -134,12 +143,10 @@ void sl__graph_help(struct sl__graph *g, int member) {
   __atomic_fetch_add(&context->graphs->helping, 1, __ATOMIC_RELAXED);
   for (struct polling p = {0}; message; message = poll_inbox(context, member, &p)) {
     bool helps = is_join(message), is_step = helps && graph_of(message)->slice_us > 0;
-    if (helps) look_for_others(context->graphs, &p);
-    if (helps && !(p.others_us > 0)) replace(inbox, NULL, &helping);
+    if (helps) look_for_others(graph_of(message), &p);
+    if (is_step && !is_late(&p) && !sl__batches(context)) replace(inbox, NULL, &helping);
     message->run(message, member);
-    double now = sl__microseconds();
-    bool stays = !(p.others_us > 0) || now < p.others_us + most_us;
-    if (helps) p.end_us = stays ? now + polling_us : now;
+    if (helps) p.end_us = sl__microseconds() + (is_late(&p) ? 0 : polling_us);
     if (helps && !is_step) p.batch_us = 0;
   }
   __atomic_fetch_sub(&context->graphs->helping, 1, __ATOMIC_RELAXED);

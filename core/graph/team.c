@@ -137,6 +137,10 @@ void sl__team_lead(struct sl__team *t, int member, void *job) {
 
 void sl__team_expect(struct sl__team *t) { __atomic_store_n(&t->expected, true, __ATOMIC_RELAXED); }
 
+bool sl__team_is_expected(const struct sl__team *t) {
+  return __atomic_load_n(&t->expected, __ATOMIC_RELAXED);
+}
+
 /* Succeeds only while a job runs, and if no thread takes part with the same member number. */
 static bool enter(struct sl__team *t, int member) {
   uint32_t own = UINT32_C(1) << member, present = __atomic_load_n(&t->present, __ATOMIC_RELAXED);

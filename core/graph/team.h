@@ -43,5 +43,6 @@ void sl__team_join(struct sl__team *team, int member, double timeout_us);
 
 /* A job will begin: members that join wait for it. */
 void sl__team_expect(struct sl__team *team);
+bool sl__team_is_expected(const struct sl__team *team);
 
 #endif
