@@ -10,7 +10,7 @@
  * a run, which takes only a message that asks for help with the next run. Without that a worker
  * that loses its core for a moment when a run ends would miss the next one. The inbox of a worker
  * that does not poll holds NULL. */
-static struct sl__inbox_message empty, helping;
+static struct sl__inbox_message empty, busy;
 
 static bool replace(struct worker_inbox *inbox, struct sl__inbox_message *from,
                     struct sl__inbox_message *to) {
@@ -25,7 +25,7 @@ bool sl__inbox_put(struct sl_context *context, int member, struct sl__inbox_mess
 static bool put_join(struct sl_context *context, int member, struct sl__inbox_message *message) {
   struct worker_inbox *inbox = &context->graphs->inboxes[member];
   /* in the order in which the worker goes from one to the other */
-  return replace(inbox, &helping, message) || replace(inbox, &empty, message);
+  return replace(inbox, &busy, message) || replace(inbox, &empty, message);
 }
 
 void sl__batch_begins(struct sl_context *context) {
@@ -87,7 +87,7 @@ static struct sl__inbox_message *poll_inbox(struct sl_context *context, int memb
                                             struct polling *polling) {
   struct worker_inbox *inbox = &context->graphs->inboxes[member];
   double now = sl__microseconds();
-  if (!replace(inbox, NULL, &empty)) replace(inbox, &helping, &empty);
+  if (!replace(inbox, NULL, &empty)) replace(inbox, &busy, &empty);
   for (; !is_over(context, now, polling); now = sl__microseconds()) {
     __atomic_store_n(&inbox->seen_us, (int64_t)now, __ATOMIC_RELAXED);
     struct sl__inbox_message *message = __atomic_load_n(&inbox->message, __ATOMIC_ACQUIRE);
@@ -119,16 +119,14 @@ static bool is_late(const struct polling *p) {
   return p->others_us > 0 && sl__microseconds() > p->others_us + most_us;
 }
 
-/* Before a run: are tasks ready, or executing, besides the leader's and the helpers'? Only while a
- * step's leader is in its kernel, which is when its team is expected, its task is certainly one of
- * them, and the task of the next step is not. */
-static void look_for_others(const struct sl__graph *g, struct polling *p) {
+/* Before a run of a step: are tasks ready, or executing, besides the leader's and the helpers'?
+ * Only while the leader is in its kernel, which is when its team is expected, its task is certainly
+ * one of them, and the task of the next step is not. Of a predictor's batch: there may be. */
+static void look_for_others(const struct sl__graph *g, bool is_step, struct polling *p) {
   int helping = __atomic_load_n(&g->context->graphs->helping, __ATOMIC_RELAXED);
-  bool are_none = starpu_task_nready() <= 1 + helping;
-  if (are_none && g->slice_us > 0 && sl__team_is_expected(g->subgraphs[0].team))
-    p->others_us = 0;
-  else if (!are_none || !(g->slice_us > 0))
-    p->others_us = p->others_us > 0 ? p->others_us : sl__microseconds();
+  bool may_be = !is_step || starpu_task_nready() > 1 + helping;
+  if (may_be && !(p->others_us > 0)) p->others_us = sl__microseconds();
+  if (!may_be && sl__team_is_expected(g->subgraphs[0].team)) p->others_us = 0;
 }
 
 /* Only helping prolongs the polling, not other messages, and for at most 20 ms if StarPU may have
@@ -143,8 +141,8 @@ void sl__graph_help(struct sl__graph *g, int member) {
   __atomic_fetch_add(&context->graphs->helping, 1, __ATOMIC_RELAXED);
   for (struct polling p = {0}; message; message = poll_inbox(context, member, &p)) {
     bool helps = is_join(message), is_step = helps && graph_of(message)->slice_us > 0;
-    if (helps) look_for_others(graph_of(message), &p);
-    if (is_step && !is_late(&p) && !sl__batches(context)) replace(inbox, NULL, &helping);
+    if (helps) look_for_others(graph_of(message), is_step, &p);
+    if (is_step && !is_late(&p) && !sl__batches(context)) replace(inbox, NULL, &busy);
     message->run(message, member);
     if (helps) p.end_us = sl__microseconds() + (is_late(&p) ? 0 : polling_us);
     if (helps && !is_step) p.batch_us = 0;

@@ -1,7 +1,8 @@
 /* Branches of a step's only task (core/graph/graph_branches.c): workers run the calls of different
  * replicas, and then updates, at the same time, with the bits of single tasks; also where a call
  * follows two branches, where updates are of views of a tensor that the replicas read, where one
- * worker has to do all, and where runs queue up. */
+ * worker has to do all, and where runs queue up. A worker that helps stays for the next run, unless
+ * there are other tasks. */
 #include "tests/common/check.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
@@ -412,7 +413,7 @@ static void a_second_worker_comes(void **state) {
   two_notes_free(&t);
 }
 
-/* The second of two runs is submitted while both workers do the first, so nobody is asked by a
+/* The second of two runs is submitted while both workers do the first, so no worker is asked by a
  * task. */
 static void a_helper_stays_for_the_next_run(void **state) {
   (void)state;
@@ -459,8 +460,8 @@ static int runs_until_tasks_end(void) {
     await_kernels(2 * (runs - ahead) + 2);
     run(&t);
   }
-  for (int w = 0; w < 2; w++) sl__tensor_free(y[w]);
   two_notes_free(&t);
+  for (int w = 0; w < 2; w++) sl__tensor_free(y[w]);
   return runs;
 }
 
