@@ -151,11 +151,7 @@ static inline double dot(const double *a, const double *b, int64_t n) {
 
 /* Finite differences: f(x) is a scalar function in double precision; slope: at x along some
  * directions. */
-#ifdef SL__EMULATED /* the other processors try the same formulas with three */
-enum { DIRECTIONS = 1 };
-#else
 enum { DIRECTIONS = 3 };
-#endif
 
 static inline void find_slopes(double (*f)(const double *x, void *data), void *data,
                                const double *x, int64_t n, double slope[DIRECTIONS]) {
