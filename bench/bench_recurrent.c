@@ -85,7 +85,7 @@ static int measure_pass(const char *pass, int64_t rows, int64_t hidden, int64_t 
 }
 
 int main(void) {
-  static const int64_t hidden[] = {400, 650, 1024}, rows[] = {10, 20, 32};
+  static const int64_t hidden[] = {200, 400, 650, 1024}, rows[] = {10, 20, 32};
   int failed = 0;
   for (size_t i = 0; i < sizeof hidden / sizeof *hidden && !failed; i++)
     for (size_t r = 0; r < sizeof rows / sizeof *rows && !failed; r++) {

@@ -5,9 +5,10 @@
 #include "codelets/kernels/tiles.h"
 #include "core/base/simd.h"
 
-/* Measured with AVX2 from this size of an LSTM's weights on, up to this number of rows; with
- * AVX-512 on cores with at least this second-level cache (bench/bench_recurrent). */
-enum { LEAST_BYTES = 4 << 20, ROWS_AVX2 = 20, LEAST_CACHE = 2 << 20 };
+/* Measured (bench/bench_recurrent): with AVX2 from this size of an LSTM's weights on; with AVX-512 on
+ * cores with at least this second-level cache. Where it holds the weights, and with AVX2, a library
+ * is as fast for more rows than MOST_ROWS. */
+enum { LEAST_BYTES = 4 << 20, LEAST_CACHE = 5 << 18, MOST_ROWS = 20 };
 
 enum { BLOCK = 512 }; /* maximum length of a sum's block */
 
@@ -15,10 +16,10 @@ bool sl__recurrent_gemm_pays(int64_t rows, int64_t weights) {
   int lanes = sl__lanes(0);
   int64_t bytes = (int64_t)sizeof(float) * weights;
   if (rows > SL__RECURRENT_GEMM_ROWS) return false;
-  if (lanes == 8) return rows <= ROWS_AVX2 && bytes >= LEAST_BYTES;
+  if (lanes == 8) return rows <= MOST_ROWS && bytes >= LEAST_BYTES;
   if (lanes != 16) return false;
   long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return cache >= LEAST_CACHE && bytes > cache;
+  return cache >= LEAST_CACHE && (rows <= MOST_ROWS || bytes > cache);
 }
 
 /* Columns of each gate in a unit. */

@@ -1,7 +1,7 @@
-/* The state's product of a recurrent layer: few rows by the same matrix in every time step, where
- * the matrix exceeds a core's caches. It is packed once for all steps, in units of 64 columns.
- * Every second step takes the units from last to first, since the step before has left its last
- * ones in the second-level cache, and while a unit is multiplied the next one is prefetched. */
+/* The state's product of a recurrent layer: few rows by the same matrix in every time step. The
+ * matrix is packed once for all steps, in units of 64 columns. It may exceed a core's caches: every
+ * second step takes the units from last to first, since the step before has left its last ones in
+ * the second-level cache, and while a unit is multiplied the next one is prefetched. */
 #ifndef SL_CODELETS_KERNELS_RECURRENT_GEMM_H
 #define SL_CODELETS_KERNELS_RECURRENT_GEMM_H
 

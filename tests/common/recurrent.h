@@ -76,7 +76,8 @@ static const struct cell shapes[] = {{1, 1, 1, 1, 0, 0, 0, 0},
                                      {2, 4, 5, 33, 0, 0, 0, LAST},
                                      {6, 4, 5, 7, 0, 0, 0, LAST | REVERSE},
                                      {1, 6, 3, 18, 0, 0, 0, LAST | BOTH},
-                                     {9, 3, 2, 6, 0, 0, 0, LAST | BOTH}};
+                                     {9, 3, 2, 6, 0, 0, 0, LAST | BOTH},
+                                     {23, 3, 4, 18, 0, 0, 0, BOTH}};
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
 struct tensors {
