@@ -34,10 +34,10 @@ SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t
  * serves matrices that exceed a core's cache. With vectors of 16 floats it serves any number of
  * rows if sums are long, for which oneDNN transposes W at each call. */
 static bool few_rows_pay(const struct sl__dense_args *a) {
-  const int32_t some = 16, very_few = 4, most = 48, long_sum = 400;
+  const int32_t some = 16, very_few = 4, most = 48;
   const int64_t large = 1 << 20;
   if (a->rows == 1) return true;
-  if (a->rows > most) return a->in >= long_sum && sl__lanes(0) == 16;
+  if (a->rows > most) return sl__skinny_gemm_pays(a->in);
   return a->rows >= ((int64_t)a->in * a->out >= large ? very_few : some);
 }
 

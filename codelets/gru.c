@@ -136,8 +136,7 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
   int64_t hidden = a->hidden, row = a->steps * p.width;
   saved += direction * 5 * hidden;
   state += direction * hidden;
-  sl__gemm(sl__gemm_of(a->implementation), false, true, (int64_t)a->rows * a->steps, p.gates, a->in,
-           1, x, a->in, p.w_ih, a->in, 0, saved, p.width);
+  sl__recurrent_input(a, p.gates, x, p.w_ih, saved, p.width);
   if (a->is_packed)
     products = pack(a, false, p.w_hh, scratch);
   else

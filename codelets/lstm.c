@@ -261,8 +261,7 @@ static void forward(const struct sl__recurrent_args *a, int direction, const flo
                     .y = y,
                     .saved = saved + direction * 6 * hidden,
                     .packed = a->is_packed ? scratch : NULL};
-  sl__gemm(sl__gemm_of(a->implementation), false, true, (int64_t)a->rows * a->steps, run.p.gates,
-           a->in, 1, x, a->in, run.p.w_ih, a->in, 0, run.saved, run.p.width);
+  sl__recurrent_input(a, run.p.gates, x, run.p.w_ih, run.saved, run.p.width);
   if (run.packed)
     pack_units(a, run.p.w_hh, all_units(a), scratch);
   else

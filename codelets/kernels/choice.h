@@ -44,6 +44,9 @@ enum sl__implementation sl__choice_quickest(const struct sl__candidates *candida
  * preferred library, or the one that a test forces. */
 enum sl__implementation sl__product_choice(const struct sl_context *context);
 
+/* The same of a product that our own code (SL__DIRECT_CONV) serves, too, and prefers to or not. */
+enum sl__implementation sl__product_choice_of(const struct sl_context *context, bool prefers_own);
+
 /* The library of an implementation's products of floats. */
 static inline enum sl__gemm sl__gemm_of(int32_t implementation) {
   if (implementation == SL__BF16) return sl__gemm_preferred(); /* the adapter's floats */

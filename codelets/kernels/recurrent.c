@@ -1,7 +1,9 @@
 #include "codelets/kernels/recurrent.h"
 
 #include "codelets/kernels/choice.h"
+#include "codelets/kernels/gemm.h"
 #include "codelets/kernels/recurrent_gemm.h"
+#include "codelets/kernels/skinny_gemm.h"
 #include "core/base/error.h"
 #include "core/base/simd.h"
 #include "core/runtime/tensor.h"
@@ -45,12 +47,24 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
         .hidden = (int32_t)hidden,
         .implementation = sl__product_choice(context),
         .time = time,
-        .is_packed = sl__recurrent_gemm_pays(xd[0], gates * hidden * hidden)};
+        .is_packed = sl__recurrent_gemm_pays(xd[0], gates * hidden * hidden),
+        .input_implementation = sl__product_choice_of(context, sl__skinny_gemm_pays(xd[2]))};
     if (block->shape.dim[0] == ways * sl__recurrent_params(a, gates)) return SL_OK;
   }
   return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
                   sl_shape_text(&x->shape, xt, sizeof xt),
                   sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
+}
+
+void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t gates, const float *x,
+                         const float *w_ih, float *saved, int64_t width) {
+  int64_t rows = (int64_t)a->rows * a->steps;
+  if (a->input_implementation == SL__DIRECT_CONV)
+    sl__skinny_gemm_product(rows, gates, a->in, x, w_ih, false, NULL, saved, width, 0,
+                            sl__skinny_gemm_blocks(gates), 0);
+  else
+    sl__gemm(sl__gemm_of(a->input_implementation), false, true, rows, gates, a->in, 1, x, a->in,
+             w_ih, a->in, 0, saved, width);
 }
 
 enum sl_status sl__recurrent_check_state(const char *name, int states,

@@ -22,8 +22,9 @@ enum sl__time {
 /* Arguments of all recurrent operations. */
 struct sl__recurrent_args {
   int32_t rows, steps, in, hidden, implementation;
-  int32_t time;      /* set of enum sl__time */
-  int32_t is_packed; /* a CPU packs the state's weights; see recurrent_gemm.h */
+  int32_t time;                 /* set of enum sl__time */
+  int32_t is_packed;            /* a CPU packs the state's weights; see recurrent_gemm.h */
+  int32_t input_implementation; /* of the input's products with the weights, forward */
 };
 
 /* Two directions have their parts side by side: parameters in one block, and in each row of the
@@ -68,6 +69,10 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
                                    int parts, const struct sl__tensor *x,
                                    const struct sl__tensor *saved, const struct sl__tensor *block,
                                    int time, struct sl__recurrent_args *a);
+
+/* The input's products of all steps: saved [N T, gates], rows `width` apart, = x W_ih^T. */
+void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t gates, const float *x,
+                         const float *w_ih, float *saved, int64_t width);
 
 /* The shapes of the carried state, of that many tensors in a row, and of y. */
 enum sl_status sl__recurrent_check_state(const char *name, int states,

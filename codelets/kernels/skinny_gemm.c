@@ -5,10 +5,17 @@
 #include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/tiles.h"
 
-/* to [rows of a tile, its columns] += x panel */
+/* The values with which a tile's sums begin, rows `pitch` apart (0: all rows begin with the same
+ * ones), or NULL: with 0. adds: the old values are added to the sums in the end. */
+struct begin {
+  const float *from;
+  int64_t pitch;
+  bool adds;
+};
+
+/* to [rows of a tile, its columns] = x panel */
 typedef void run_tile(const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,
-                      int64_t pitch, enum sl__skinny_gemm_start start, const float *ahead,
-                      int64_t step);
+                      int64_t pitch, struct begin begin, const float *ahead, int64_t step);
 typedef void pack_panel(const float *const *row, int vectors, int64_t count, float *to);
 typedef void run_dots(const float *const *row, const float *x, int64_t length, float *to);
 
@@ -67,7 +74,7 @@ static struct ahead next_panel(run_tile *const *tiles, int64_t rows, int columns
 /* All rows by a panel, in groups of nearly equal size that fit into registers. */
 static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
                      const float *panel, int64_t count, float *to, int64_t pitch,
-                     enum sl__skinny_gemm_start start, struct ahead *ahead) {
+                     struct begin begin, struct ahead *ahead) {
   int most = most_rows(tiles);
   int64_t times = (rows + most - 1) / most;
   for (int64_t i = 0; i < times; i++) {
@@ -75,24 +82,26 @@ static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64
     if (ahead->y)
       for (int64_t n = r; n < next; n++)
         sl__prefetch_for_write(ahead->y + n * pitch, SL__SKINNY_GEMM_COLUMNS);
-    tiles[next - r](x + r * x_pitch, x_pitch, panel, count, to + r * pitch, pitch, start,
+    tiles[next - r](x + r * x_pitch, x_pitch, panel, count, to + r * pitch, pitch, begin,
                     ahead->weight, ahead->step);
     ahead->weight += ahead->step * count;
+    if (begin.from) begin.from += (next - r) * begin.pitch;
   }
 }
 
 /* The last vector has columns beyond y: it goes through a tile of its own. */
 static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
                            const float *panel, int64_t count, float *to, int64_t pitch,
-                           int columns) {
+                           struct begin begin, int columns) {
   float apart[SL__TILE_ROWS][SL__SKINNY_GEMM_COLUMNS] = {{0}};
+  const struct begin own = {begin.from ? apart[0] : NULL, SL__SKINNY_GEMM_COLUMNS, false};
   int most = most_rows(tiles);
   for (int64_t r = 0; r < rows; r += most) {
     int64_t now = rows - r < most ? rows - r : most;
-    for (int64_t i = 0; i < now; i++)
-      memcpy(apart[i], to + (r + i) * pitch, (size_t)columns * sizeof *to);
-    tiles[now](x + r * x_pitch, x_pitch, panel, count, apart[0], SL__SKINNY_GEMM_COLUMNS,
-               SL__SKINNY_GEMM_CONTINUE, panel, 0);
+    for (int64_t i = 0; i < now && begin.from; i++)
+      memcpy(apart[i], begin.from + (r + i) * begin.pitch, (size_t)columns * sizeof *to);
+    tiles[now](x + r * x_pitch, x_pitch, panel, count, apart[0], SL__SKINNY_GEMM_COLUMNS, own,
+               panel, 0);
     for (int64_t i = 0; i < now; i++)
       memcpy(to + (r + i) * pitch, apart[i], (size_t)columns * sizeof *to);
   }
@@ -108,41 +117,50 @@ static void turn(const struct width *w, int columns, int64_t length, const float
   w->pack(row, vectors, count, panel);
 }
 
-/* How the matrix of a product lies in memory: column by column, as sl__skinny_gemm_transpose wrote
- * it, or row by row. */
-enum layout { COLUMNS, TRANSPOSED, ROWS };
-
 /* Rows [k, k + count) of a matrix, whose rows are `pitch` apart; the last vector has fewer columns.
  */
-static void copy_rows(const struct width *w, int columns, int64_t pitch, const float *matrix,
-                      int64_t k, int64_t count, float *panel) {
-  int64_t width = (columns + w->lanes - 1) / w->lanes * w->lanes;
+SL__SIMD static void copy_rows(int lanes, int columns, int64_t pitch, const float *matrix,
+                               int64_t k, int64_t count, float *panel) {
+  int width = (columns + lanes - 1) / lanes * lanes;
   for (int64_t i = k; i < k + count; i++, panel += width) {
-    memcpy(panel, matrix + i * pitch, (size_t)columns * sizeof *panel);
-    memset(panel + columns, 0, (size_t)(width - columns) * sizeof *panel);
+    const float *from = matrix + i * pitch;
+    if (columns == SL__SKINNY_GEMM_COLUMNS) { /* the compiler unrolls it */
+      for (int j = 0; j < SL__SKINNY_GEMM_COLUMNS; j++) panel[j] = from[j];
+      continue;
+    }
+    for (int j = 0; j < columns; j++) panel[j] = from[j];
+    for (int j = columns; j < width; j++) panel[j] = 0;
   }
 }
 
-/* Some columns of the matrix, at most a panel's width, into y, whose rows are those of the matrix
- * too where it lies row by row. */
+/* All rows by a panel of at most a panel's columns. */
+static void run_columns(const struct width *w, int64_t rows, const float *x, int64_t x_pitch,
+                        const float *panel, int64_t count, float *y, int64_t y_pitch,
+                        struct begin begin, int columns, struct ahead *ahead) {
+  run_tile *const *tiles = w->tiles[(columns + w->lanes - 1) / w->lanes];
+  if (columns % w->lanes)
+    run_rows_apart(tiles, rows, x, x_pitch, panel, count, y, y_pitch, begin, columns);
+  else
+    run_rows(tiles, rows, x, x_pitch, panel, count, y, y_pitch, begin, ahead);
+}
+
+/* Some columns of W^T, at most a panel's width, into y. is_transposed: as
+ * sl__skinny_gemm_transpose wrote them. */
 static void run_panel(const struct width *w, int64_t rows, int columns, int64_t length,
-                      const float *x, const float *weight, enum layout layout, int64_t more,
-                      float *y, int64_t y_pitch) {
+                      const float *x, const float *weight, bool is_transposed, int64_t more,
+                      const float *bias, float *y, int64_t y_pitch) {
   _Alignas(64) float own[LENGTH * SL__SKINNY_GEMM_COLUMNS];
   int vectors = (columns + w->lanes - 1) / w->lanes;
   int64_t most = panel_length(w->lanes), times = (length + most - 1) / most;
+  struct begin begin = {bias, 0, false};
   struct ahead ahead = {.weight = weight};
   if (more) ahead = next_panel(w->tiles[vectors], rows, columns, length, weight, more, y);
   for (int64_t i = 0; i < times; i++) {
     int64_t k = length * i / times, count = length * (i + 1) / times - k;
-    const float *panel = layout == TRANSPOSED ? weight + k * vectors * w->lanes : own;
-    if (layout == COLUMNS) turn(w, columns, length, weight, k, count, own);
-    if (layout == ROWS) copy_rows(w, columns, y_pitch, weight, k, count, own);
-    if (columns % w->lanes)
-      run_rows_apart(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch, columns);
-    else
-      run_rows(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch,
-               SL__SKINNY_GEMM_CONTINUE, &ahead);
+    if (!is_transposed) turn(w, columns, length, weight, k, count, own);
+    run_columns(w, rows, x + k, length, is_transposed ? weight + k * vectors * w->lanes : own,
+                count, y, y_pitch, begin, columns, &ahead);
+    begin = (struct begin){y, y_pitch, false};
   }
 }
 
@@ -153,21 +171,33 @@ void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, cons
   int64_t last = end * SL__SKINNY_GEMM_COLUMNS < columns ? end * SL__SKINNY_GEMM_COLUMNS : columns;
   for (int64_t c = first * SL__SKINNY_GEMM_COLUMNS, now; c < last; c += now) {
     now = last - c < VECTORS * w.lanes ? last - c : VECTORS * w.lanes;
-    for (int64_t r = 0; r < rows; r++)
-      for (int64_t i = 0; i < now; i++) y[r * y_pitch + c + i] = bias ? bias[c + i] : 0;
-    run_panel(&w, rows, (int)now, length, x, weight + c * length,
-              is_transposed ? TRANSPOSED : COLUMNS, last - c - now < now ? last - c - now : now,
-              y + c, y_pitch);
+    run_panel(&w, rows, (int)now, length, x, weight + c * length, is_transposed,
+              last - c - now < now ? last - c - now : now, bias ? bias + c : NULL, y + c, y_pitch);
   }
 }
 
+bool sl__skinny_gemm_pays(int64_t length) {
+  const int64_t least = 200; /* measured, with vectors of 16 floats */
+  return length >= least && sl__lanes(0) == 16;
+}
+
+/* A block of the matrix's rows by all columns, then the next block: x's factors of a block stay in
+ * the second-level cache for all columns. */
 void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const float *x,
                            const float *matrix, bool add, float *y, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  if (!add) memset(y, 0, (size_t)(rows * columns) * sizeof *y);
-  for (int64_t c = 0, now; c < columns; c += now) {
-    now = columns - c < VECTORS * w.lanes ? columns - c : VECTORS * w.lanes;
-    run_panel(&w, rows, (int)now, length, x, matrix + c, ROWS, 0, y + c, columns);
+  _Alignas(64) float panel[LENGTH * SL__SKINNY_GEMM_COLUMNS];
+  int64_t most = panel_length(w.lanes), blocks = (length + most - 1) / most;
+  for (int64_t i = 0; i < blocks; i++) {
+    int64_t k = length * i / blocks, count = length * (i + 1) / blocks - k;
+    for (int64_t c = 0, now; c < columns; c += now) {
+      now = columns - c < VECTORS * w.lanes ? columns - c : VECTORS * w.lanes;
+      bool is_last = c + now == columns;
+      struct ahead ahead = {panel, 0, is_last ? NULL : y + c + now};
+      copy_rows(w.lanes, (int)now, columns, matrix + c, k, count, panel);
+      run_columns(&w, rows, x + k, length, panel, count, y + c, columns,
+                  (struct begin){add || i ? y + c : NULL, columns, false}, (int)now, &ahead);
+    }
   }
 }
 
@@ -213,7 +243,7 @@ void sl__skinny_gemm_pack_rows(const float *matrix, int64_t pitch, int columns, 
   const struct width w = width_of(sl__lanes(most_lanes));
   int panel = VECTORS * w.lanes;
   for (int c = 0; c < columns; c += panel)
-    copy_rows(&w, columns - c < panel ? columns - c : panel, pitch, matrix + c, 0, length,
+    copy_rows(w.lanes, columns - c < panel ? columns - c : panel, pitch, matrix + c, 0, length,
               to + c * length);
 }
 
@@ -225,7 +255,10 @@ void sl__skinny_gemm_add(int64_t rows, const float *x, int64_t x_pitch, int64_t 
   int64_t groups = (rows + most - 1) / most, panel = VECTORS * w.lanes;
   struct ahead ahead = {.weight = next ? next : packed, .step = next ? panel / groups : 0};
   if (ahead.step > MOST_AHEAD) ahead.step = MOST_AHEAD;
-  for (int c = 0; c < columns; c += (int)panel)
+  for (int c = 0; c < columns; c += (int)panel) {
+    const struct begin begin = {start == SL__SKINNY_GEMM_CONTINUE ? y + c : NULL,
+                                SL__SKINNY_GEMM_COLUMNS, start == SL__SKINNY_GEMM_ADD};
     run_rows(w.tiles[vectors_at(&w, c, columns)], rows, x, x_pitch, packed + c * length, length,
-             y + c, SL__SKINNY_GEMM_COLUMNS, start, &ahead);
+             y + c, SL__SKINNY_GEMM_COLUMNS, begin, &ahead);
+  }
 }

@@ -23,6 +23,9 @@ void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, cons
                              const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes);
 
+/* Is that at least as fast for many rows as a library, which transposes W at each call? */
+bool sl__skinny_gemm_pays(int64_t length);
+
 /* The same of a matrix [length, columns] in place of W^T, and of all blocks. y's rows lie behind
  * each other. add: the sums begin with y's old values. */
 void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const float *x,

@@ -48,8 +48,8 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 #define BEGIN(r, v)                                                                                \
   VEC sum##r##v = {0};                                                                             \
-  if (r < rows && v < vectors && start == SL__SKINNY_GEMM_CONTINUE)                                \
-    sum##r##v = *(const LOOSE *)(to + r * pitch + v * LANES);
+  if (r < rows && v < vectors && begin.from)                                                       \
+    sum##r##v = *(const LOOSE *)(begin.from + r * begin.pitch + v * LANES);
 #define ROW(r)                                                                                     \
   VEC x##r = {0};                                                                                  \
   if (r < rows) x##r = x[r * x_pitch + k] - (VEC){0};                                              \
@@ -78,10 +78,10 @@ static SL__JOIN(SL__TARGET_, LANES)
     SL__TILE_EACH_ROW(ROW_LAST)                                                                    \
   }
 
-/* to[r] (+)= x[r] panel, each sum one chain over k; rows and vectors are constants in each call. */
+/* to[r] = x[r] panel, each sum one chain over k; rows and vectors are constants in each call. */
 SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
                                        int64_t x_pitch, const float *panel, int64_t count,
-                                       float *to, int64_t pitch, enum sl__skinny_gemm_start start,
+                                       float *to, int64_t pitch, struct begin begin,
                                        const float *ahead, int64_t step) {
   SL__TILE_ALL(BEGIN)
   for (int64_t k = 0; k < count; k++) {
@@ -89,7 +89,7 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const 
     if (step > SL__LINE) __builtin_prefetch(ahead + k * step + step / 2, 0, 2);
     MULTIPLY_ALL
   }
-  if (start == SL__SKINNY_GEMM_ADD) {
+  if (begin.adds) {
     SL__TILE_ALL(ADD_OLD)
   }
   SL__TILE_ALL(WRITE)
@@ -99,8 +99,8 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const 
 #define DEFINE(r, v)                                                                               \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(r, v)(                  \
       const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,               \
-      int64_t pitch, enum sl__skinny_gemm_start start, const float *ahead, int64_t step) {         \
-    SL__JOIN(tile_, LANES)(r, v, x, x_pitch, panel, count, to, pitch, start, ahead, step);         \
+      int64_t pitch, struct begin begin, const float *ahead, int64_t step) {                       \
+    SL__JOIN(tile_, LANES)(r, v, x, x_pitch, panel, count, to, pitch, begin, ahead, step);         \
   }
 SL__JOIN(SL__TILES_, LANES)
 (DEFINE)
