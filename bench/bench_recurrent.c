@@ -1,7 +1,7 @@
 /* The state's products of an LSTM, step by step, on one core, of the forward and the backward
  * pass: by the library that serves products, and by our own code
- * (codelets/kernels/recurrent_gemm.h), whole columns in a unit, without the packing. In turns;
- * medians. */
+ * (codelets/kernels/recurrent_gemm.h), whole columns in a unit; and the packing, once for all
+ * steps. In turns; medians. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "core/base/median.h"
 
 enum { STEPS = 35, ROUNDS = 40 };
-enum way { LIBRARY, OWN, WAYS };
+enum way { LIBRARY, OWN, PACKING, WAYS };
 
 /* y [rows, columns] = x [rows, length] times weights, in each step. */
 struct product {
@@ -26,7 +26,9 @@ struct product {
 static void run_step(const struct product *p, enum way way, int step) {
   const struct sl__recurrent_gemm *g = &p->gemm;
   const struct sl__work_range all = {0, sl__recurrent_gemm_units(g)};
-  if (way == LIBRARY)
+  if (way == PACKING)
+    sl__recurrent_gemm_pack_plain(g, p->weight, all, sl__line_begin(p->packed), 0);
+  else if (way == LIBRARY)
     sl__gemm(sl__gemm_preferred(), false, false, p->rows, g->columns, g->length, 1, p->x, g->length,
              p->weight, g->columns, 0, p->y, g->columns);
   else
@@ -36,19 +38,21 @@ static void run_step(const struct product *p, enum way way, int step) {
 
 static int measure(const struct product *p, int64_t hidden) {
   static const char *const names[] = {"library", "own"};
+  const int times[] = {STEPS, STEPS, 1};
   double us[WAYS][ROUNDS];
   int failed = 0;
   for (int round = 0; round < ROUNDS; round++)
     for (int way = 0; way < WAYS; way++) {
       double begin = bench_now();
-      for (int step = 0; step < STEPS; step++) run_step(p, (enum way)way, step);
-      us[way][round] = 1e6 * (bench_now() - begin) / STEPS;
+      for (int step = 0; step < times[way]; step++) run_step(p, (enum way)way, step);
+      us[way][round] = 1e6 * (bench_now() - begin) / times[way];
     }
-  for (int way = 0; way < WAYS && !failed; way++)
-    failed = bench_print(json_pack("{s:s, s:s, s:s, s:I, s:I, s:f}", "bench", "recurrent", "pass",
-                                   p->pass, "products", names[way], "rows", (json_int_t)p->rows,
-                                   "hidden", (json_int_t)hidden, "step_us",
-                                   sl__median(ROUNDS, us[way])));
+  double packing = sl__median(ROUNDS, us[PACKING]);
+  for (int way = 0; way < PACKING && !failed; way++)
+    failed = bench_print(
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f}", "bench", "recurrent", "pass", p->pass,
+                  "products", names[way], "rows", (json_int_t)p->rows, "hidden", (json_int_t)hidden,
+                  "step_us", sl__median(ROUNDS, us[way]), "packing_us", way == OWN ? packing : 0));
   return failed;
 }
 

@@ -65,8 +65,8 @@ SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const str
 
 /* ---- in units of hidden values, which cores divide among themselves if rows are few ---- */
 
-/* Measured: for more rows, or more input rows together, a library's product is faster on one core
- * than ours; a single step does not repay packing the state's weights. */
+/* Measured: for more rows, or more input rows together, the way for any number of rows is faster on
+ * one core; a single step does not repay packing the state's weights. */
 enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT };
 
 static bool is_few(const struct sl__recurrent_args *a) {

@@ -85,12 +85,6 @@ enum sl__implementation sl__product_choice(const struct sl_context *context) {
   return sl__gemm_preferred() == SL__GEMM_ONEDNN ? SL__OWN_ONEDNN : SL__OWN_OPENBLAS;
 }
 
-enum sl__implementation sl__product_choice_of(const struct sl_context *context, bool prefers_own) {
-  int forced = context->forced_implementation - 1;
-  bool is_own = forced < 0 ? prefers_own : forced == SL__DIRECT_CONV;
-  return is_own ? SL__DIRECT_CONV : sl__product_choice(context);
-}
-
 bool sl__reads_bf16(const struct sl_context *context, const struct sl__tensor *tensor) {
   int forced = context->forced_implementation - 1;
   return tensor->type == SL_BF16 && sl__onednn_has_bf16() && (forced < 0 || forced == SL__BF16);

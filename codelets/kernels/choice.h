@@ -44,8 +44,14 @@ enum sl__implementation sl__choice_quickest(const struct sl__candidates *candida
  * preferred library, or the one that a test forces. */
 enum sl__implementation sl__product_choice(const struct sl_context *context);
 
-/* The same of a product that our own code (SL__DIRECT_CONV) serves, too, and prefers to or not. */
-enum sl__implementation sl__product_choice_of(const struct sl_context *context, bool prefers_own);
+/* The same of a product that our own code (SL__DIRECT_CONV) can serve. It does if it is preferred,
+ * unless a test forces another implementation, or if a test forces it. */
+static inline enum sl__implementation sl__product_choice_with_own(const struct sl_context *context,
+                                                                  bool prefers_own) {
+  int forced = context->forced_implementation - 1;
+  bool is_own = forced < 0 ? prefers_own : forced == SL__DIRECT_CONV;
+  return is_own ? SL__DIRECT_CONV : sl__product_choice(context);
+}
 
 /* The library of an implementation's products of floats. */
 static inline enum sl__gemm sl__gemm_of(int32_t implementation) {

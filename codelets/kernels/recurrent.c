@@ -31,6 +31,13 @@ SL__SIMD void sl__column_sums(const float *from, int64_t rows, int64_t width, in
   }
 }
 
+static bool is_packed(const struct sl_context *context, int64_t rows, int64_t steps,
+                      int64_t weights) {
+  bool pays = sl__recurrent_gemm_pays(rows, steps, weights);
+  return rows <= SL__RECURRENT_GEMM_ROWS &&
+         sl__product_choice_with_own(context, pays) == SL__DIRECT_CONV;
+}
+
 enum sl_status sl__recurrent_check(struct sl_context *context, const char *name, int gates,
                                    int parts, const struct sl__tensor *x,
                                    const struct sl__tensor *saved, const struct sl__tensor *block,
@@ -47,8 +54,8 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
         .hidden = (int32_t)hidden,
         .implementation = sl__product_choice(context),
         .time = time,
-        .is_packed = sl__recurrent_gemm_pays(xd[0], gates * hidden * hidden),
-        .input_implementation = sl__product_choice_of(context, sl__skinny_gemm_pays(xd[2]))};
+        .is_packed = is_packed(context, xd[0], xd[1], gates * hidden * hidden),
+        .input_implementation = sl__product_choice_with_own(context, sl__skinny_gemm_pays(xd[2]))};
     if (block->shape.dim[0] == ways * sl__recurrent_params(a, gates)) return SL_OK;
   }
   return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
@@ -56,14 +63,14 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
                   sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
 }
 
-void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t gates, const float *x,
+void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t columns, const float *x,
                          const float *w_ih, float *saved, int64_t width) {
   int64_t rows = (int64_t)a->rows * a->steps;
   if (a->input_implementation == SL__DIRECT_CONV)
-    sl__skinny_gemm_product(rows, gates, a->in, x, w_ih, false, NULL, saved, width, 0,
-                            sl__skinny_gemm_blocks(gates), 0);
+    sl__skinny_gemm_product(rows, columns, a->in, x, w_ih, false, NULL, saved, width, 0,
+                            sl__skinny_gemm_blocks(columns), 0);
   else
-    sl__gemm(sl__gemm_of(a->input_implementation), false, true, rows, gates, a->in, 1, x, a->in,
+    sl__gemm(sl__gemm_of(a->input_implementation), false, true, rows, columns, a->in, 1, x, a->in,
              w_ih, a->in, 0, saved, width);
 }
 

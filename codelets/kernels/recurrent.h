@@ -70,8 +70,9 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
                                    const struct sl__tensor *saved, const struct sl__tensor *block,
                                    int time, struct sl__recurrent_args *a);
 
-/* The input's products of all steps: saved [N T, gates], rows `width` apart, = x W_ih^T. */
-void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t gates, const float *x,
+/* The input's products of all steps: saved [N T, columns], rows `width` apart, = x W_ih^T. There is
+ * a column for each hidden value of each gate. */
+void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t columns, const float *x,
                          const float *w_ih, float *saved, int64_t width);
 
 /* The shapes of the carried state, of that many tensors in a row, and of y. */

@@ -5,17 +5,17 @@
 #include "codelets/kernels/tiles.h"
 #include "core/base/simd.h"
 
-/* Measured (bench/bench_recurrent): with AVX2 from this size of an LSTM's weights on; with AVX-512 on
- * cores with at least this second-level cache. Where it holds the weights, and with AVX2, a library
- * is as fast for more rows than MOST_ROWS. */
-enum { LEAST_BYTES = 4 << 20, LEAST_CACHE = 5 << 18, MOST_ROWS = 20 };
+/* Measured (bench/bench_recurrent): with AVX2 from this size of an LSTM's weights on; with AVX-512
+ * on cores with at least this second-level cache. Where that cache holds the weights, and with
+ * AVX2, a library is as fast for more rows than MOST_ROWS. Fewer steps do not repay the packing. */
+enum { LEAST_BYTES = 4 << 20, LEAST_CACHE = 5 << 18, MOST_ROWS = 20, LEAST_STEPS = 8 };
 
 enum { BLOCK = 512 }; /* maximum length of a sum's block */
 
-bool sl__recurrent_gemm_pays(int64_t rows, int64_t weights) {
+bool sl__recurrent_gemm_pays(int64_t rows, int64_t steps, int64_t weights) {
   int lanes = sl__lanes(0);
   int64_t bytes = (int64_t)sizeof(float) * weights;
-  if (rows > SL__RECURRENT_GEMM_ROWS) return false;
+  if (rows > SL__RECURRENT_GEMM_ROWS || steps < LEAST_STEPS) return false;
   if (lanes == 8) return rows <= MOST_ROWS && bytes >= LEAST_BYTES;
   if (lanes != 16) return false;
   long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);

@@ -29,9 +29,10 @@ static inline int64_t sl__recurrent_gemm_floats(const struct sl__recurrent_gemm 
   return sl__recurrent_gemm_units(g) * SL__SKINNY_GEMM_COLUMNS * g->length + 16;
 }
 
-/* Is this product faster than a library's? weights: the number of all that a step reads. The answer
- * depends on the processor, so the submit function asks, and the kernel's arguments have it. */
-bool sl__recurrent_gemm_pays(int64_t rows, int64_t weights);
+/* Is this product faster than a library's, with the packing? weights: the number of all that a step
+ * reads. The answer depends on the processor, so the submit function asks, and the kernel's
+ * arguments have it. */
+bool sl__recurrent_gemm_pays(int64_t rows, int64_t steps, int64_t weights);
 
 /* Packs units of the matrix W^T, where W [gates columns, length] has a layer's layout; or of a
  * matrix [length, columns] of one gate. most_lanes as in skinny_gemm.h. */

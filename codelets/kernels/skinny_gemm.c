@@ -13,7 +13,7 @@ struct begin {
   bool adds;
 };
 
-/* to [rows of a tile, its columns] = x panel */
+/* to [rows of a tile, its columns] = what `begin` says + x panel */
 typedef void run_tile(const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,
                       int64_t pitch, struct begin begin, const float *ahead, int64_t step);
 typedef void pack_panel(const float *const *row, int vectors, int64_t count, float *to);

@@ -1,6 +1,6 @@
-/* Skinny GEMM: products y = x W^T of few rows by a matrix W [columns, length] in a layer's layout.
- * For few rows a library spends most of its time transposing W. These kernels transpose W once a
- * block of columns, which then stays in the first-level cache. The order of each sum is fixed,
+/* Skinny GEMM: products y = x W^T, mostly of few rows, by a matrix W [columns, length] in a layer's
+ * layout. For few rows a library spends most of its time transposing W. These kernels transpose W
+ * once a block of columns, which then stays in a core's cache. The order of each sum is fixed,
  * whatever else is computed with it (one chain; for a single row as many chains as a vector has
  * floats). So blocks may be divided between cores without a change of the bits. */
 #ifndef SL_CODELETS_KERNELS_SKINNY_GEMM_H
@@ -23,13 +23,14 @@ void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, cons
                              const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes);
 
-/* Is that at least as fast for many rows as a library, which transposes W at each call? */
-bool sl__skinny_gemm_pays(int64_t length);
-
 /* The same of a matrix [length, columns] in place of W^T, and of all blocks. y's rows lie behind
  * each other. add: the sums begin with y's old values. */
 void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const float *x,
                            const float *matrix, bool add, float *y, int most_lanes);
+
+/* Is sl__skinny_gemm_product at least as fast for many rows as a library, which transposes W at
+ * each call? The answer depends on the processor, so submit functions ask. */
+bool sl__skinny_gemm_pays(int64_t length);
 
 /* Transposes W once for many products, into sl__skinny_gemm_transposed_size floats. */
 static inline int64_t sl__skinny_gemm_transposed_size(int64_t columns, int64_t length) {

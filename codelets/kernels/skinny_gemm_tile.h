@@ -78,7 +78,8 @@ static SL__JOIN(SL__TARGET_, LANES)
     SL__TILE_EACH_ROW(ROW_LAST)                                                                    \
   }
 
-/* to[r] = x[r] panel, each sum one chain over k; rows and vectors are constants in each call. */
+/* to[r] = what `begin` says + x[r] panel, each sum one chain over k; rows and vectors are constants
+ * in each call. */
 SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
                                        int64_t x_pitch, const float *panel, int64_t count,
                                        float *to, int64_t pitch, struct begin begin,

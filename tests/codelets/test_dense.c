@@ -357,11 +357,11 @@ static void shapes_are_checked(void **state) {
   sl__tensor_free(y3);
 }
 
-EACH_IMPLEMENTATION(forward_is_the_sum, check_forward_is_the_sum)
+EACH_OWN_OR_LIBRARY(forward_is_the_sum, check_forward_is_the_sum)
 
-EACH_IMPLEMENTATION(shared_is_the_sum, check_shared_is_the_sum)
+EACH_OWN_OR_LIBRARY(shared_is_the_sum, check_shared_is_the_sum)
 
-EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
+EACH_OWN_OR_LIBRARY(backward_is_the_gradient, check_backward_is_the_gradient)
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(forward_is_the_sum),

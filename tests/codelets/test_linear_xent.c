@@ -213,7 +213,7 @@ static void check_all(void) {
                       .smoothing = 0.3,
                       .weighted = true});
 }
-EACH_IMPLEMENTATION(matches, check_all)
+EACH_OF(sl__choice_products(), matches, check_all)
 
 /* The same logits give the same bits as the two operations. */
 static void loss_has_the_bits_of_separate_operations(void **state) {

@@ -20,17 +20,28 @@ static inline int open_operations(void **state) {
   return 0;
 }
 
-/* A case that runs check() with each implementation that this build has, and with the preferred
- * one. */
-#define EACH_IMPLEMENTATION(name, check)                                                           \
+/* Implementations are a CPU's. */
+static inline bool operations_run_on_a_gpu(void) {
+  const char *device = getenv("SL_TEST_DEVICE");
+  return device && !strncmp(device, "cuda", 4);
+}
+
+/* A case that runs check() with the preferred implementation and, on a CPU, with each of this set.
+ */
+#define EACH_OF(set, name, check)                                                                  \
   static void name(void **state) {                                                                 \
     (void)state;                                                                                   \
     for (int i = -1; i < SL__IMPLEMENTATIONS; i++) {                                               \
+      if (i >= 0 && (operations_run_on_a_gpu() || !((set) >> i & 1))) continue;                    \
       sl__choice_force(context, i);                                                                \
       check();                                                                                     \
     }                                                                                              \
     sl__choice_force(context, -1);                                                                 \
   }
+#define EACH_IMPLEMENTATION(name, check) EACH_OF(~0u, name, check)
+/* The same where only products differ: those of this build's libraries, and our own. */
+#define EACH_OWN_OR_LIBRARY(name, check)                                                                  \
+  EACH_OF(sl__choice_products() | 1u << SL__DIRECT_CONV, name, check)
 
 /* n values in [-1, 1), the same for the same stream; the doubles are rounded to float, so that both
  * sides start alike. */
