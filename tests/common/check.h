@@ -40,7 +40,7 @@ static inline bool operations_run_on_a_gpu(void) {
   }
 #define EACH_IMPLEMENTATION(name, check) EACH_OF(~0u, name, check)
 /* The same where only products differ: those of this build's libraries, and our own. */
-#define EACH_OWN_OR_LIBRARY(name, check)                                                                  \
+#define EACH_OWN_OR_LIBRARY(name, check)                                                           \
   EACH_OF(sl__choice_products() | 1u << SL__DIRECT_CONV, name, check)
 
 /* n values in [-1, 1), the same for the same stream; the doubles are rounded to float, so that both
