@@ -117,13 +117,11 @@ static void turn(const struct width *w, int columns, int64_t length, const float
   w->pack(row, vectors, count, panel);
 }
 
-/* Rows [k, k + count) of a matrix, whose rows are `pitch` apart; the last vector has fewer columns.
- */
-SL__SIMD static void copy_rows(int lanes, int columns, int64_t pitch, const float *matrix,
-                               int64_t k, int64_t count, float *panel) {
+/* Rows of a matrix, `pitch` apart; the last vector has fewer columns. */
+SL__SIMD static void copy_rows(int lanes, int columns, int64_t pitch, const float *from,
+                               int64_t count, float *panel) {
   int width = (columns + lanes - 1) / lanes * lanes;
-  for (int64_t i = k; i < k + count; i++, panel += width) {
-    const float *from = matrix + i * pitch;
+  for (int64_t i = 0; i < count; i++, from += pitch, panel += width) {
     if (columns == SL__SKINNY_GEMM_COLUMNS) { /* the compiler unrolls it */
       for (int j = 0; j < SL__SKINNY_GEMM_COLUMNS; j++) panel[j] = from[j];
       continue;
@@ -194,7 +192,7 @@ void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const 
       now = columns - c < VECTORS * w.lanes ? columns - c : VECTORS * w.lanes;
       bool is_last = c + now == columns;
       struct ahead ahead = {panel, 0, is_last ? NULL : y + c + now};
-      copy_rows(w.lanes, (int)now, columns, matrix + c, k, count, panel);
+      copy_rows(w.lanes, (int)now, columns, matrix + k * columns + c, count, panel);
       run_columns(&w, rows, x + k, length, panel, count, y + c, columns,
                   (struct begin){add || i ? y + c : NULL, columns, false}, (int)now, &ahead);
     }
@@ -243,7 +241,7 @@ void sl__skinny_gemm_pack_rows(const float *matrix, int64_t pitch, int columns, 
   const struct width w = width_of(sl__lanes(most_lanes));
   int panel = VECTORS * w.lanes;
   for (int c = 0; c < columns; c += panel)
-    copy_rows(w.lanes, columns - c < panel ? columns - c : panel, pitch, matrix + c, 0, length,
+    copy_rows(w.lanes, columns - c < panel ? columns - c : panel, pitch, matrix + c, length,
               to + c * length);
 }
 

@@ -32,19 +32,6 @@ static void pack_dy(const struct sl__weight_gradient *g, const float *dy, int64_
   }
 }
 
-/* to [count, width] = x [count, columns], rows `pitch` apart, zeros behind. */
-SL__SIMD static void pack_x(const float *x, int64_t pitch, int64_t count, int columns, int width,
-                            float *to) {
-  for (int64_t k = 0; k < count; k++, x += pitch, to += width) {
-    if (columns == COLUMNS && width == COLUMNS) {
-      for (int i = 0; i < COLUMNS; i++) to[i] = x[i];
-      continue;
-    }
-    for (int i = 0; i < columns; i++) to[i] = x[i];
-    for (int i = columns; i < width; i++) to[i] = 0;
-  }
-}
-
 SL__SIMD static void add(const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] += x[i];
 }
@@ -55,11 +42,7 @@ static void pack_columns(const struct sl__weight_gradient *g, const float *x, in
   int segment = 4 * lanes, whole = (columns + lanes - 1) / lanes * lanes;
   for (int64_t k = 0; k < g->samples; k += segment, to += segment * whole) {
     int64_t count = g->samples - k < segment ? g->samples - k : segment;
-    for (int c = 0; c < columns; c += segment) {
-      int now = columns - c < segment ? columns - c : segment;
-      int width = (now + lanes - 1) / lanes * lanes;
-      pack_x(x + k * g->in + c, g->in, count, now, width, to + c * count);
-    }
+    sl__skinny_gemm_pack_rows(x + k * g->in, g->in, columns, count, to, lanes);
   }
 }
 
