@@ -25,6 +25,7 @@ struct shape {
   int32_t block; /* units that are processed at a time */
   bool halves;   /* side 2: two rows of y are a vector of outputs */
   int32_t group; /* side 4: rows of tiles whose rows of x together are vectors in fours; 0: none */
+  int32_t fours[4]; /* offsets of four such vectors in x */
   bool gathers;  /* vectors are neither of these nor parts of a row: they go through a buffer */
 
   /* A channel of an image is split into planes in which the values of neighbouring tiles are
@@ -113,12 +114,13 @@ static void find_units(struct shape *g, int32_t images) {
 /* It depends on the image only: weights are transformed before the number of workers is known. */
 static enum kind image_kind(const struct sl__conv_args *a) { return cached_kind_of(a, FILTERS); }
 
-/* See group. */
-static int32_t group_of(const struct shape *g) {
+/* See group and fours. */
+static void find_group(struct shape *g) {
   int32_t columns = 4 * g->lanes;
-  if (g->width % columns == 0) return 1;
   bool whole = g->width % g->lanes == 0 && columns % g->width == 0 && g->pitch == g->across;
-  return whole ? columns / g->width : 0;
+  g->group = g->width % columns == 0 ? 1 : whole ? columns / g->width : 0;
+  for (int32_t i = 0, at = 0; i < 4; i++, at += g->lanes)
+    g->fours[i] = g->group > 1 ? at / g->width * 4 * g->width + at % g->width : at;
 }
 
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
@@ -142,7 +144,7 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   bool whole = g.height % side == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
                g.unit_rows * g.pitch % lanes == 0;
   g.halves = whole && side == 2 && 2 * g.width == lanes;
-  g.group = side == 4 ? group_of(&g) : 0;
+  if (side == 4) find_group(&g);
   g.gathers = !whole || (!g.halves && g.width % lanes);
   int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
   g.plane = sl__whole_lines(BEFORE + rows * g.pitch + lanes + 1);

@@ -38,13 +38,9 @@ SL__INLINE void split_row_by_four(const struct shape *g, const float *from, floa
 /* As many rows of tiles as make their rows of one phase, four apart in the image, whole vectors in
  * fours. */
 SL__INLINE void SL__JOIN(split_rows_, LANES)(const struct shape *g, const float *from, float *to) {
-  const int32_t width = g->width, columns = g->group * width;
-  for (int32_t j = 0; j < columns; j += 4 * LANES) {
+  for (int32_t j = 0; j < g->group * g->width; j += 4 * LANES) {
     VEC v[4];
-    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {
-      int32_t column = j + i * LANES;
-      v[i] = AT(from + column / width * 4 * (int64_t)width + column % width);
-    }
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) v[i] = AT(from + j + g->fours[i]);
     SL__JOIN(split_four_, LANES)(v, to + j / 4, g->plane);
   }
 }
