@@ -56,6 +56,7 @@ SL__CUDA(lamb_moments) {
   steps.launch();
   for (int k = 0; k < a->parts; k++) {
     int64_t at = k ? a->end[k - 1] : 0, n = a->end[k] - at;
+    if (!n) at = 0; /* an empty part at the end has no address of its own */
     int64_t wanted = sl::blocks(n + 1, 16 * sl::THREADS);
     unsigned grid = static_cast<unsigned>(wanted < 1024 ? wanted : 1024);
     sl::sums<2> s = sl::sums_into<2>(cuda, sl::out<float>(buffers, 3) + 2 * k);
