@@ -301,11 +301,11 @@ struct results {
   /* The values of WORDS words, from a pixel on. */
   template <int WORDS>
   __device__ void write(int half, int pixel, const uint32_t (&v)[WORDS]) const {
-    constexpr int COUNT = WORDS * 4 / static_cast<int>(sizeof(T)), PAIR = COUNT * 2 / WORDS;
+    constexpr int PAIR = 8 / static_cast<int>(sizeof(T));
     if (!has(half, pixel)) return;
     T *to = at(half, base + pixel);
     if constexpr (WORDS == 4)
-      if (w.out_alignment == 16 && pixel + COUNT <= end) {
+      if (w.out_alignment == 16) { /* pixel and end are multiples of 8 */
         *reinterpret_cast<uint4 *>(to) = {v[0], v[1], v[2], v[3]};
         return;
       }

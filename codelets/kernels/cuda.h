@@ -245,11 +245,18 @@ __global__ void map_packs(F f, int64_t n, Y *y, const X *...x) {
                   reinterpret_cast<const pack<X, 1> *>(x)[i]...);
 }
 
+/* The threads of a large GPU. With the stand-in few, so that threads have two packs in small tests,
+ * too. */
+#ifdef SL_CUDA_STANDIN
+constexpr int64_t MANY_THREADS = 128;
+#else
+constexpr int64_t MANY_THREADS = 132 * 2048;
+#endif
+
 /* Two packs a thread where all of a large GPU's threads have some. */
 template <class... X>
 unsigned map_blocks(int64_t packs) {
-  constexpr int64_t MANY = 132 * 2048;
-  int64_t threads = MAPS_TWO<X...> && packs >= 2 * MANY ? (packs + 1) / 2 : packs;
+  int64_t threads = MAPS_TWO<X...> && packs >= 2 * MANY_THREADS ? (packs + 1) / 2 : packs;
   return threads ? blocks(threads) : 1;
 }
 
