@@ -96,6 +96,7 @@ static enum sl_status bias_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {1, 16, 24, 0, SL_ACTIVATION_SILU, 0, 1})                                      \
   CASE(__VA_ARGS__, {20, 13, 129, 1, SL_ACTIVATION_RELU})                                          \
   CASE(__VA_ARGS__, {3, 1100, 31, 0, SL_ACTIVATION_TANH})                                          \
+  CASE(__VA_ARGS__, {2300, 2, 1, 1, SL_ACTIVATION_RELU})                                           \
   CASE(__VA_ARGS__, {1030, 40, 24, 1, SL_ACTIVATION_RELU})                                         \
   CASE(__VA_ARGS__, {128, 128, 128, 1, SL_ACTIVATION_NONE})
 
@@ -167,6 +168,7 @@ static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {4, 16, 8, 8, 32, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
   CASE(__VA_ARGS__, {33, 3, 6, 6, 2, 3, 1, 1, 1, SL_ACTIVATION_NONE})                              \
   CASE(__VA_ARGS__, {2, 2, 16, 16, 3, 1, 1, 1, 0, SL_ACTIVATION_RELU})                             \
+  CASE(__VA_ARGS__, {2, 2, 21, 20, 3, 3, 1, 1, 1, SL_ACTIVATION_RELU})                             \
   CASE(__VA_ARGS__, {3, 5, 12, 12, 6, -3, -2, 1, 1, SL_ACTIVATION_GELU})                           \
   CASE(__VA_ARGS__, {2, 9, 11, 13, 5, -1, -2, 0, 1, SL_ACTIVATION_RELU})                           \
   CASE(__VA_ARGS__, {1, 17, 5, 8, 33, 2, 1, 0, 1, SL_ACTIVATION_RELU})                             \
@@ -177,8 +179,8 @@ static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {131, 64, 4, 5, 5, 3, 1, 1, 1, SL_ACTIVATION_NONE})                            \
   CASE(__VA_ARGS__, {2, 65, 4, 4, 3, 3, 1, 1, 1, SL_ACTIVATION_RELU})
 
-/* ---- groups: N, C, H, W, K, kernel, stride, pad, dilation, groups, bias, transposed ------------
- */
+/* ---- groups: N, C, H, W, K, kernel, stride, pad, dilation, groups, bias, transposed; rows of the
+ * outputs left out, for which cuDNN has no description ----------------------------------------- */
 
 struct groupconv {
   struct sl__groupconv2d options;
@@ -201,7 +203,7 @@ static struct groupconv groupconv_of(const int64_t *d) {
                                     .transposed = d[11] != 0},
                         .x = SL_SHAPE(d[0], d[1], d[2], d[3])};
   int64_t reach = 2 * d[7] - d[8] * (d[5] - 1) - 1;
-  g.y = SL_SHAPE(d[0], d[4], (d[2] + reach) / d[6] + 1, (d[3] + reach) / d[6] + 1);
+  g.y = SL_SHAPE(d[0], d[4], (d[2] + reach) / d[6] + 1 - d[12], (d[3] + reach) / d[6] + 1);
   g.params = d[4] * (d[1] / d[9]) * d[5] * d[5] + (d[10] ? g.options.conv.channels : 0);
   return g;
 }
@@ -245,6 +247,7 @@ static enum sl_status groupconv2d_backward_weight(struct trial *t, const int64_t
 #define TRANSPOSED_GROUPS(CASE, ...)                                                               \
   CASE(__VA_ARGS__, {2, 4, 10, 8, 6, 2, 2, 0, 1, 1, 1, 1})                                         \
   CASE(__VA_ARGS__, {1, 6, 9, 12, 4, 3, 2, 1, 1, 2, 1, 1})                                         \
+  CASE(__VA_ARGS__, {1, 6, 9, 12, 4, 3, 2, 1, 1, 2, 1, 1, 1})                                      \
   CASE(__VA_ARGS__, {2, 3, 8, 7, 3, 3, 1, 1, 2, 3, 0, 1})
 #define GROUP_SIZES(CASE, ...)                                                                     \
   PLAIN_GROUPS(CASE, __VA_ARGS__)                                                                  \
@@ -331,6 +334,8 @@ static enum sl_status avgpool2d_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {3, 2, 7, 9, 3, 2, 1})                                                         \
   CASE(__VA_ARGS__, {1, 5, 9, 11, 3, 1, 1})                                                        \
   CASE(__VA_ARGS__, {2, 2, 10, 7, 2, 3, 0})                                                        \
+  CASE(__VA_ARGS__, {2, 3, 11, 13, 7, 3, 2})                                                       \
+  CASE(__VA_ARGS__, {3, 4, 8, 9, 8, 1, 0})                                                         \
   CASE(__VA_ARGS__, {4, 20, 24, 24, 2, 2, 0})
 
 /* ---- upsampling: N, C, H, W, scales, bilinear ----------------------------------------------- */
@@ -394,6 +399,7 @@ static enum sl_status activation_backward_inplace(struct trial *t, const int64_t
   CASE(__VA_ARGS__, {15, SL_ACTIVATION_RELU})                                                      \
   CASE(__VA_ARGS__, {64, SL_ACTIVATION_TANH})                                                      \
   CASE(__VA_ARGS__, {1003, SL_ACTIVATION_SIGMOID})                                                 \
+  CASE(__VA_ARGS__, {4093, SL_ACTIVATION_RELU})                                                    \
   CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})                                                   \
   CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})                                                     \
   CASE(__VA_ARGS__, {260, SL_ACTIVATION_GELU_TANH})                                                \
@@ -523,6 +529,8 @@ static enum sl_status batchnorm_take_running(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {40, 8, 256, 1})                                                               \
   CASE(__VA_ARGS__, {9, 3, 4099})                                                                  \
   CASE(__VA_ARGS__, {5, 3, 24, 1})                                                                 \
+  CASE(__VA_ARGS__, {5, 3, 12, 1})                                                                 \
+  CASE(__VA_ARGS__, {6, 3, 20, 1})                                                                 \
   CASE(__VA_ARGS__, {3, 4, 8})
 
 /* ---- normalisation of samples: N, groups, channels of a group, plane, plain, rms --------------
@@ -572,6 +580,9 @@ static enum sl_status layernorm_backward_weight(struct trial *t, const int64_t *
 #define LAYERNORM_SIZES(CASE, ...)                                                                 \
   CASE(__VA_ARGS__, {1, 1, 2, 1})                                                                  \
   CASE(__VA_ARGS__, {7, 1, 33, 1})                                                                 \
+  CASE(__VA_ARGS__, {21, 1, 65, 1, 0, 1})                                                          \
+  CASE(__VA_ARGS__, {1, 1, 1601, 1})                                                               \
+  CASE(__VA_ARGS__, {1, 1, 1203, 1, 0, 1})                                                         \
   CASE(__VA_ARGS__, {300, 1, 65, 1, 0, 1})                                                         \
   CASE(__VA_ARGS__, {3, 1, 1031, 1, 1})                                                            \
   CASE(__VA_ARGS__, {2, 3, 2, 35})                                                                 \
@@ -620,7 +631,8 @@ static enum sl_status dropout_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {60000, 30, 1})                                                                \
   CASE(__VA_ARGS__, {4096, 0, ((int64_t)1 << 33) + 1})
 
-/* ---- embedding: N, T of the tokens, from, T of the values, vocabulary, features ------------ */
+/* ---- embedding: N, T of the tokens, from, T of the values, vocabulary, features; room for rows,
+ * 0: enough ------------------------------------------------------------------------------------ */
 
 /* Some are out of range. */
 static struct sl__tensor *tokens_of(struct trial *t, const int64_t *d) {
@@ -652,10 +664,13 @@ static enum sl_status embedding_backward_weight(struct trial *t, const int64_t *
   return sl__embedding_backward_weight(t->context, L, tokens, dy, grad, d[4], d[2]);
 }
 
-/* In an accumulating case half of the capacity is taken already. */
+/* In an accumulating case half of the table's rows are taken already, or all that there is room
+ * for.
+ */
 static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d) {
   int64_t places = d[0] * d[3], capacity = places < d[4] ? places : d[4], taken = d[4] / 2;
   if (t->launch.accumulate) capacity = d[4];
+  if (d[6]) capacity = taken = d[6];
   struct sl__tensor *tokens = tokens_of(t, d);
   struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
   struct sl__tensor *rows = t->launch.accumulate
@@ -677,6 +692,9 @@ static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d)
   CASE(__VA_ARGS__, {2, 5, 2, 3, 1000, 300})                                                       \
   CASE(__VA_ARGS__, {3, 33, 1, 31, 4, 8})                                                          \
   CASE(__VA_ARGS__, {5, 1650, 0, 1650, 900, 3})
+#define EMBEDDING_ROWS_SIZES(CASE, ...)                                                            \
+  EMBEDDING_SIZES(CASE, __VA_ARGS__)                                                               \
+  CASE(__VA_ARGS__, {4, 9, 3, 5, 30, 33, 3}) /* too little room: NaN */
 
 /* ---- attention: rows, steps, heads, heads of keys, their size, turned values, position, dropout
  */
@@ -1216,21 +1234,40 @@ static enum sl_status mean(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {2, 33, 5, 6, 4})                                                              \
   CASE(__VA_ARGS__, {4, 20, 24, 24, 8 | 4})
 
-/* ---- loss: rows, positions of the labels, from, positions, classes, top --------------------- */
+/* ---- loss: rows, positions of the labels, from, positions, classes, top, kind of outputs ------
+ */
 
 static struct sl_shape logits_shape(const int64_t *d) {
   return d[1] > 1 ? SL_SHAPE(d[0], d[3], d[4]) : SL_SHAPE(d[0], d[4]);
 }
 
+/* The kind of a loss's outputs, if they are not just random: the last number of a case. */
+enum { TIES = 1, ROW_OF_NAN = 2 };
+
+static struct sl__tensor *logits_of(struct trial *t, const int64_t *d) {
+  if (d[6] == TIES) return given_wholes(t, t->type, logits_shape(d), -3, 3);
+  if (d[6] == ROW_OF_NAN) t->spoilt = d[4];
+  return given_in(t, t->type, logits_shape(d), -3, 3);
+}
+
 /* Some are to be ignored, some are wrong. */
 static struct sl__tensor *labels_of(struct trial *t, const int64_t *d, int64_t positions) {
   struct sl_shape shape = d[1] > 1 ? SL_SHAPE(d[0], positions) : SL_SHAPE(d[0]);
-  return given_integers(t, shape, -2, d[4] + (d[4] > 3 ? 1 : 6));
+  int64_t n = sl_shape_count(&shape);
+  int32_t *labels = calloc((size_t)n, sizeof *labels);
+  for (int64_t i = 0; labels && i < n; i++) {
+    labels[i] = (int32_t)((d[4] * 2 / 3 + 7 * i) % d[4]);
+    if (i % 5 == 1) labels[i] = 0; /* a row of NaN counts it as right */
+    if (i % 5 == 2) labels[i] = SL_IGNORE;
+    if (i % 7 == 3) labels[i] = i % 2 ? -2 : (int32_t)d[4];
+  }
+  struct sl__tensor *tensor = given_values(t, shape, labels);
+  free(labels);
+  return tensor;
 }
 
 static enum sl_status xent(struct trial *t, const int64_t *d, bool gradient) {
-  struct sl__tensor *logits = given_in(t, t->type, logits_shape(d), -3, 3);
-  struct sl__tensor *labels = labels_of(t, d, d[1]);
+  struct sl__tensor *logits = logits_of(t, d), *labels = labels_of(t, d, d[1]);
   struct sl__tensor *stats = written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(d[0] * d[3])));
   struct sl__tensor *dlogits =
       gradient ? written(t, t->type, logits_shape(d), roundings(0.25)) : NULL;
@@ -1291,8 +1328,9 @@ static enum sl_status linear_xent_gradient(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {3, 5, 7, 11, 2, 4})                                                           \
   CASE(__VA_ARGS__, {2, 4, 6, 40, 2, 8})
 
-/* ---- losses of targets: lines, steps of targets, first, steps of outputs, width, kind ---------
- */
+/* ---- losses of targets ----------------------------------------------------------------------- */
+
+/* lines, steps of targets, first, steps of outputs, width, kind; 1: a target is missing */
 
 static struct sl__loss_task loss_task(struct trial *t, const int64_t *d, bool gradient,
                                       struct sl__tensor *outputs, struct sl__tensor *targets) {
@@ -1305,6 +1343,7 @@ static struct sl__loss_task loss_task(struct trial *t, const int64_t *d, bool gr
 
 static enum sl_status regression(struct trial *t, const int64_t *d, bool gradient) {
   struct sl__tensor *outputs = given_in(t, t->type, SL_SHAPE(d[0], d[3], d[4]), -3, 3);
+  t->spoilt = d[6];
   struct sl__tensor *targets = given_in(t, SL_F32, SL_SHAPE(d[0], d[1], d[4]), 0, 1);
   const struct sl__loss_task task = loss_task(t, d, gradient, outputs, targets);
   if (t->status != SL_OK) return t->status;
@@ -1376,17 +1415,19 @@ static enum sl_status custom_loss_gradient(struct trial *t, const int64_t *d) {
 #define ELEMENTWISE_SIZES(CASE, ...)                                                               \
   CASE(__VA_ARGS__, {1, 1, 0, 1, 1, SL_LOSS_MSE})                                                  \
   CASE(__VA_ARGS__, {37, 1, 0, 1, 5, SL_LOSS_MAE})                                                 \
+  CASE(__VA_ARGS__, {37, 1, 0, 1, 5, SL_LOSS_MSE, 1})                                              \
   CASE(__VA_ARGS__, {3, 7, 2, 4, 33, SL_LOSS_HUBER})                                               \
   CASE(__VA_ARGS__, {300, 1, 0, 1, 3, SL_LOSS_BCE})                                                \
   CASE(__VA_ARGS__, {4, 1, 0, 1, 1031, SL_LOSS_MSE})
 #define COSINE_SIZES(CASE, ...)                                                                    \
   CASE(__VA_ARGS__, {1, 1, 0, 1, 1, SL_LOSS_COSINE})                                               \
   CASE(__VA_ARGS__, {37, 1, 0, 1, 5, SL_LOSS_COSINE})                                              \
+  CASE(__VA_ARGS__, {37, 1, 0, 1, 5, SL_LOSS_COSINE, 1})                                           \
   CASE(__VA_ARGS__, {3, 7, 2, 4, 33, SL_LOSS_COSINE})                                              \
   CASE(__VA_ARGS__, {4, 1, 0, 1, 1031, SL_LOSS_COSINE})
 
 static enum sl_status accuracy(struct trial *t, const int64_t *d) {
-  struct sl__tensor *logits = given(t, t->type, logits_shape(d)), *labels = labels_of(t, d, d[3]);
+  struct sl__tensor *logits = logits_of(t, d), *labels = labels_of(t, d, d[3]);
   struct sl__tensor *count = written(t, SL_F32, SL_SHAPE(2), exact);
   if (t->status != SL_OK) return t->status;
   return sl__accuracy(t->context, L, logits, labels, count, (int)d[5]);
@@ -1412,6 +1453,11 @@ static enum sl_status labels(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {3, 7, 2, 4, 33, 2})                                                           \
   CASE(__VA_ARGS__, {4, 3, 0, 3, 1031, 5})                                                         \
   CASE(__VA_ARGS__, {2, 3, 0, 3, 4504, 5})                                                         \
+  CASE(__VA_ARGS__, {3, 1, 0, 1, 1032, 1, TIES})                                                   \
+  CASE(__VA_ARGS__, {3, 1, 0, 1, 1032, 1, ROW_OF_NAN})                                             \
+  CASE(__VA_ARGS__, {3, 1, 0, 1, 12, 1, ROW_OF_NAN})                                               \
+  CASE(__VA_ARGS__, {40, 1, 0, 1, 12, 3, TIES})                                                    \
+  CASE(__VA_ARGS__, {1, 1, 0, 1, 4000, 1})                                                         \
   CASE(__VA_ARGS__, {300, 1, 0, 1, 40, 3})
 
 /* ---- sums and updates: count, gradients, norm, flag ----------------------------------------- */
@@ -1513,6 +1559,7 @@ static enum sl_status lamb(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {1003, 2, 1, 1})                                                               \
   CASE(__VA_ARGS__, {259, 17, 1, 0})                                                               \
   CASE(__VA_ARGS__, {70, 70, 1, 1})                                                                \
+  CASE(__VA_ARGS__, {8001, 1, 0, 0})                                                               \
   CASE(__VA_ARGS__, {70005, 3, 0, 0})
 
 /* ---- compression: count, method -------------------------------------------------------------- */
@@ -1626,7 +1673,7 @@ static const struct gpu_case cases[] = {
     CASES(attention_backward, ATTENTION_SIZES, GPU_ALL)
     CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
     CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES)
-    CASES(embedding_backward_rows, EMBEDDING_SIZES, GPU_HALVES)
+    CASES(embedding_backward_rows, EMBEDDING_ROWS_SIZES, GPU_HALVES)
     CASES(rows_reduce, ROWS_REDUCE_SIZES, GPU_F32)
     CASES(rows_square, ROWS_SIZES, GPU_F32)
     CASES(rows_dense, ROWS_SIZES, GPU_F32)

@@ -35,7 +35,7 @@ struct buffer {
 };
 
 #define GPU_MOST_BUFFERS 160
-#define GPU_MOST_SIZES 12
+#define GPU_MOST_SIZES 13
 
 /* One task: a case makes its tensors, then submits. */
 struct trial {
@@ -43,19 +43,21 @@ struct trial {
   struct sl__launch launch;
   enum sl_type type; /* the type T in the operations' documentation: SL_F32 or SL_BF16 */
   uint64_t seed;
-  bool apart;            /* tensors begin in the middle of others, where memory is not aligned */
-  bool spoilt;           /* a value of the first input is NaN */
+  bool apart;            /* tensors are parts of others: on a CPU they are not aligned */
+  int64_t spoilt;        /* values of the first input that are NaN */
   enum sl_status status; /* first failure in this case */
   int count;
   struct buffer buffers[GPU_MOST_BUFFERS];
   double elements;
 };
 
-/* Inputs: uniform in [-1, 1) with some zeros; in [low, high); whole numbers in [low, high); `count`
- * rows of a table (see codelets/rows.h). */
+/* Inputs: uniform in [-1, 1) with some zeros; in [low, high); whole numbers in [low, high), of the
+ * type or as integers; `count` rows of a table (see codelets/rows.h). */
 struct sl__tensor *given(struct trial *t, enum sl_type type, struct sl_shape shape);
 struct sl__tensor *given_in(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
                             double high);
+struct sl__tensor *given_wholes(struct trial *t, enum sl_type type, struct sl_shape shape,
+                                double low, double high);
 struct sl__tensor *given_integers(struct trial *t, struct sl_shape shape, int64_t low,
                                   int64_t high);
 struct sl__tensor *given_values(struct trial *t, struct sl_shape shape, const int32_t *values);

@@ -45,6 +45,9 @@ verdict $? "mlp with adam in 7 MiB, which is less than it needs: the same bits"
 train lenet lenet $lenet; verdict $? "lenet with all the memory"
 STARPU_LIMIT_CUDA_MEM=4 train lenet-4 lenet $lenet && moved && same lenet lenet-4
 verdict $? "lenet in 4 MiB, half of the memory that it needs: the same bits"
+SL_STANDIN_MEMORY=$((70 << 20)) STARPU_SUBALLOCATOR=0 STARPU_PREFETCH=0 \
+  train lenet-70 lenet $lenet && moved && same lenet lenet-70
+verdict $? "lenet on a GPU of 70 MiB, of which the workspace takes 64: the same bits"
 
 # refused NAME WORDS SETTINGS...: with one clear line
 refused() {
