@@ -26,7 +26,7 @@ struct shape {
   bool halves;   /* side 2: two rows of y are a vector of outputs */
   int32_t group; /* side 4: rows of tiles whose rows of x together are vectors in fours; 0: none */
   int32_t fours[4]; /* offsets of four such vectors in x */
-  bool gathers;  /* vectors are neither of these nor parts of a row: they go through a buffer */
+  bool gathers;     /* vectors are neither of these nor parts of a row: they go through a buffer */
 
   /* A channel of an image is split into planes in which the values of neighbouring tiles are
    * adjacent. With 3x3 taps there is one plane for each of a tile's outputs, with a row before and
