@@ -59,9 +59,9 @@ sed -n 's/^# \(StarPU.*\); seed.*/# \1/p' "$work/log"
 # need, but for those of dense layers: cuBLASLt chooses its algorithms by addresses. Each tensor has
 # an allocation of its own, so that the stand-in sees writes beside it.
 check_all_operations() {
-  local by_address=dense_forward,dense_shared_forward status line name
+  local by_address='dense_forward dense_shared_forward' status line name
   compare() { quietly "$tests/gpu/gpu_ops" --device "$device" --seed "$seed" $small "$@"; }
-  digests() { grep '^# digest' "$1" | grep -vwE "of (${by_address//,/|})"; }
+  digests() { grep '^# digest' "$1" | grep -vwE "of (${by_address// /|})"; }
   [ -n "${SL_STANDIN:-}" ] && local -x STARPU_SUBALLOCATOR=0 || by_address=none
   compare
   status=$?
@@ -78,8 +78,8 @@ check_all_operations() {
   SL_STANDIN_ORDER=reverse SL_STANDIN_SHIFT=4 compare
   [ $? -le $status ] && [ "$(digests "$work/first")" = "$(digests "$work/log")" ]
   verdict $? "gpu_ops in another process: the same bits"
-  [ $by_address != none ] || return
-  for name in ${by_address//,/ }; do
+  [ "$by_address" != none ] || return
+  for name in $by_address; do
     SL_STANDIN_ORDER=reverse compare --only "$name" &&
       [ "$(grep -w "^# digest of $name" "$work/first")" = "$(grep '^# digest' "$work/log")" ]
     verdict $? "gpu_ops in another process: the same bits of $name"
