@@ -7,8 +7,8 @@ NVCC_FLAGS = -std=c++20 -O3 $(NVCC_WARNINGS) -fvisibility=hidden $(NVCC_ARCH) $(
 	$(STARPU_CFLAGS)
 SUFFIXES = .cu
 if SL_CUDA_STANDIN
-CUDA_COMPILE = $(CXX) -x c++ $(SL_CXXFLAGS) -Wno-unknown-pragmas -ftls-model=initial-exec -O2 -g \
-	$(CUDA_CPPFLAGS) $(STARPU_CFLAGS) $(HWLOC_CFLAGS) -DSL_CUDA_STANDIN \
+CUDA_COMPILE = $(CXX) -x c++ $(SL_CXXFLAGS) -Wno-unknown-pragmas -ftls-model=initial-exec -O2 \
+	$(filter -g%,$(CXXFLAGS)) $(CUDA_CPPFLAGS) $(STARPU_CFLAGS) $(HWLOC_CFLAGS) -DSL_CUDA_STANDIN \
 	-include $(top_srcdir)/tests/standin/cuda_host.h
 else
 CUDA_COMPILE = $(top_srcdir)/build-aux/nvcc-wrapper $(NVCC) $(NVCC_FLAGS)
