@@ -75,12 +75,12 @@ check_all_operations() {
     cp "$work/first" "$work/log"
     not_ok "gpu_ops ends: code $status"
   fi
-  SL_STANDIN_ORDER=reverse SL_STANDIN_SHIFT=4 compare
+  SL_STANDIN_ORDER=reverse SL_STANDIN_SHIFT=4 compare --once
   [ $? -le $status ] && [ "$(digests "$work/first")" = "$(digests "$work/log")" ]
   verdict $? "gpu_ops in another process: the same bits"
   [ "$by_address" != none ] || return
   for name in $by_address; do
-    SL_STANDIN_ORDER=reverse compare --only "$name" &&
+    SL_STANDIN_ORDER=reverse compare --once --only "$name" &&
       [ "$(grep -w "^# digest of $name" "$work/first")" = "$(grep '^# digest' "$work/log")" ]
     verdict $? "gpu_ops in another process: the same bits of $name"
   done
@@ -335,7 +335,7 @@ check_with_sanitizer() {
       skip "$text" "compute-sanitizer is not here (it comes with the CUDA toolkit)"
     else
       GPU_CHECK_TIMEOUT=1800 quietly "$sanitizer" --tool $tool --error-exitcode 9 "${kernels[@]}" \
-        "$tests/gpu/gpu_ops" --device "$device" --small --seed "$seed" "${cases[@]}"
+        "$tests/gpu/gpu_ops" --device "$device" --small --once --seed "$seed" "${cases[@]}"
       verdict $? "$text"
     fi
   done

@@ -1,12 +1,12 @@
 /* Every operation of ops.def that has a CUDA half, with each of its cases (gpu_cases.c): once on a
- * CPU, twice on a GPU. The results must be near each other (how near: gpu_ops.h), those of the GPU
- * the same to the bit. Each case comes as it is, accumulating where it can, with tensors that begin
- * where memory is not aligned, and with a NaN among the inputs.
+ * CPU, twice on a GPU (--once: once). The results must be near each other (how near: gpu_ops.h),
+ * those of the GPU the same to the bit. Each case comes as it is, accumulating where it can, with
+ * tensors that begin where memory is not aligned, and with a NaN among the inputs.
  *
  * An operation without a case fails, one without a CUDA half too, but for those named below.
  * Another device than a GPU (cpu:0) shows whether the cases themselves are sound.
  *
- *     gpu_ops [--device cuda:0] [--only OP] [--without TEXT] [--small] [--seed N] [--list]
+ *     gpu_ops [--device cuda:0] [--only OP] [--without TEXT] [--small] [--once] [--seed N] [--list]
  *
  * prints TAP, and a digest of each operation's results: another process must find the same from the
  * same seed. Exit status 77: there is no such device. */
@@ -52,7 +52,7 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 struct program {
   const char *device, *only, *without;
-  bool small, list;
+  bool small, once, list;
   uint64_t seed;
   struct sl_context *context;
   struct sl__place cpu, gpu;
@@ -376,6 +376,7 @@ static void digest(uint64_t *hash, enum sl_type type, const void *values, int64_
   }
 }
 
+/* again: of a second run on the GPU, or NULL */
 static void compare(struct program *p, struct score *s, const struct trial *t, bool spoilt,
                     const struct outcome *cpu, const struct outcome *gpu,
                     const struct outcome *again, const char *where) {
@@ -390,7 +391,7 @@ static void compare(struct program *p, struct score *s, const struct trial *t, b
       if (share > 1) complain(s, t, i, k, gpu, cpu, where);
     }
     size_t bytes = (size_t)n * sl__type_size(b->tensor->type);
-    if (memcmp(gpu->values[i], again->values[i], bytes) && !*s->text)
+    if (again && memcmp(gpu->values[i], again->values[i], bytes) && !*s->text)
       snprintf(s->text, sizeof s->text, "%s: buffer %d is not the same in a second run on the GPU",
                where, i);
     digest(&p->digest, b->tensor->type, gpu->values[i], n);
@@ -413,17 +414,18 @@ static void try_variant(struct program *p, struct score *s, const struct gpu_cas
                         const struct variant *v) {
   const struct sl__place places[] = {p->cpu, p->gpu, p->gpu};
   struct outcome outcomes[3] = {0};
+  int runs = p->once ? 2 : 3;
   struct trial *t = calloc(1, sizeof *t);
   char where[256];
   enum sl_status status = t ? SL_OK : SL_NO_MEMORY;
   name_case(where, sizeof where, c, v);
-  for (int i = 0; i < 3 && status == SL_OK; i++) {
+  for (int i = 0; i < runs && status == SL_OK; i++) {
     prepare(t, p, c, kind, v, places[i]);
     status = run(t, c, &outcomes[i]);
     if (status != SL_OK && !*s->text)
       snprintf(s->text, sizeof s->text, "%s: %.300s", where, sl_error());
-    if (status == SL_OK && i == 2)
-      compare(p, s, t, v->spoilt, &outcomes[0], &outcomes[1], &outcomes[2], where);
+    if (status == SL_OK && i == runs - 1)
+      compare(p, s, t, v->spoilt, &outcomes[0], &outcomes[1], p->once ? NULL : &outcomes[2], where);
     s->runs++;
     clear(t);
   }
@@ -503,13 +505,14 @@ static void try_subject(struct program *p, const struct subject *subject) {
 /* ---- the program ------------------------------------------------------------------------------
  */
 
-enum { KEY_DEVICE = 256, KEY_ONLY, KEY_WITHOUT, KEY_SMALL, KEY_SEED, KEY_LIST };
+enum { KEY_DEVICE = 256, KEY_ONLY, KEY_WITHOUT, KEY_SMALL, KEY_ONCE, KEY_SEED, KEY_LIST };
 
 static const struct argp_option options[] = {
     {"device", KEY_DEVICE, "NAME", 0, "Compare this device with a CPU (default cuda:0)", 0},
     {"only", KEY_ONLY, "OP", 0, "This operation alone", 0},
     {"without", KEY_WITHOUT, "TEXT", 0, "No operation whose name has this in it", 0},
     {"small", KEY_SMALL, NULL, 0, "Small shapes alone, for checkers that slow down", 0},
+    {"once", KEY_ONCE, NULL, 0, "One run on the device: another process has the second one", 0},
     {"seed", KEY_SEED, "N", 0, "Of the inputs (default: the time)", 0},
     {"list", KEY_LIST, NULL, 0, "Print the operations that have cases", 0},
     {0}};
@@ -522,6 +525,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_ONLY: p->only = text; break;
     case KEY_WITHOUT: p->without = text; break;
     case KEY_SMALL: p->small = true; break;
+    case KEY_ONCE: p->once = true; break;
     case KEY_LIST: p->list = true; break;
     case KEY_SEED:
       p->seed = strtoull(text, &end, 10);
