@@ -3,17 +3,11 @@
  * of one block and of more, both layouts of the weights. A column's bits depend neither on the step
  * nor on the units that are computed with it, and nothing is written beside the units' columns. */
 #include "tests/common/check.h"
+#include "tests/common/every.h"
 #include "codelets/kernels/recurrent_gemm.h"
 #include "codelets/kernels/tiles.h"
 
 enum { GUARD = 5 }; /* floats behind each row of y, and of x */
-
-/* An emulated processor tries every eleventh of the shapes (codelets/test_arm.sh). */
-#ifdef SL__EMULATED
-enum { EVERY = 11 };
-#else
-enum { EVERY = 1 };
-#endif
 
 struct product {
   struct sl__recurrent_gemm gemm;

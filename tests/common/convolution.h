@@ -6,6 +6,7 @@
 #define SL_TESTS_COMMON_CONVOLUTION_H
 
 #include "tests/common/check.h"
+#include "tests/common/every.h"
 #include "codelets/kernels/conv_epilogue.h"
 #include "codelets/kernels/tiles.h"
 #include "core/runtime/submit.h"
@@ -26,14 +27,6 @@ static const struct sl__conv_epilogue nothing;
 enum { GUARDS = 64 };
 
 static const int widths[] = {4, 8, 16};
-
-/* An emulated processor tries every eleventh of many shapes (codelets/test_arm.sh): this one tries
- * all of them, in vectors of its width, too. 11 has no factor in common with what varies shapes. */
-#ifdef SL__EMULATED
-enum { EVERY = 11 };
-#else
-enum { EVERY = 1 };
-#endif
 
 static inline bool has_width(int lanes) { return sl__lanes(lanes) == lanes; }
 
