@@ -22,13 +22,6 @@ static int64_t block_of(const struct sl__dense_args *a) {
   return block < least || block > a->out || sl__lanes(0) < 16 ? a->out : block;
 }
 
-/* y [rows, count], rows `pitch` apart */
-SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t count,
-                              int64_t pitch) {
-  for (int64_t n = 0; n < rows; n++)
-    for (int64_t o = 0; o < count; o++) y[n * pitch + o] += bias[o];
-}
-
 /* The range of rows for which our own product (codelets/kernels/skinny_gemm.h) is at least as fast
  * as oneDNN's, measured. Between one row, which needs no transposed matrix, and `some` rows it
  * serves matrices that exceed a core's cache. With vectors of 16 floats it serves any number of
@@ -90,7 +83,7 @@ static void forward_block(const struct sl__dense_args *a, int64_t o, int64_t cou
   int64_t out = a->out, in = a->in;
   sl__gemm(sl__gemm_of(a->implementation), false, true, a->rows, count, in, 1, x, in,
            weight + o * in, in, 0, saved + o, out);
-  if (bias) add_bias(saved + o, bias + o, a->rows, count, out);
+  if (bias) sl__add_bias(saved + o, bias + o, a->rows, count, out);
   int64_t pieces = count == out ? 1 : a->rows, length = count == out ? a->rows * out : count;
   for (int64_t n = 0; n < pieces; n++)
     sl__activate(a->activation, saved + n * out + o, y + n * out + o, length);

@@ -53,11 +53,6 @@ struct head {
   float *logits, *spare;
 };
 
-SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t out) {
-  for (int64_t n = 0; n < rows; n++)
-    for (int64_t o = 0; o < out; o++) y[n * out + o] += bias[o];
-}
-
 /* The loss of the rows [first, first + rows). */
 static struct sl__xent_args xent_of(const struct sl__linear_xent_args *a, int64_t first,
                                     int64_t rows) {
@@ -75,7 +70,7 @@ static void one_chunk(const struct sl__linear_xent_args *a, const struct head *h
   const float *x = h->x + first * in;
   const struct sl__xent_args xent = xent_of(a, first, rows);
   sl__gemm(who, false, true, rows, out, in, 1, x, in, h->weight, in, 0, h->logits, out);
-  if (h->bias) add_bias(h->logits, h->bias, rows, out);
+  if (h->bias) sl__add_bias(h->logits, h->bias, rows, out, out);
   sl__xent_rows(&xent, h->logits, h->labels, h->class_weights, h->dx ? h->spare : NULL, sums);
   if (!h->dx) return;
   sl__gemm(who, false, false, rows, in, out, 1, h->logits, out, h->weight, in, 0,
@@ -176,7 +171,7 @@ static bool one_chunk_bf16(const struct sl__linear_xent_args *a, const struct he
   const struct head *f = &h->of_floats;
   int64_t out = a->xent.classes;
   const struct sl__xent_args xent = xent_of(a, first, rows);
-  if (f->bias) add_bias(f->logits, f->bias, rows, out);
+  if (f->bias) sl__add_bias(f->logits, f->bias, rows, out, out);
   sl__xent_rows(&xent, f->logits, f->labels, f->class_weights, h->dx ? f->spare : NULL, sums);
   if (!h->dx) return true;
   narrow_rows(f->logits, f->spare, rows, out);

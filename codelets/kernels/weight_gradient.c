@@ -100,6 +100,12 @@ void sl__weight_gradient(const struct sl__weight_gradient *g, int64_t first, int
     run_rows(g, row, end - row < most ? end - row : most, sl__lanes(most_lanes), use, data);
 }
 
+SL__SIMD void sl__add_bias(float *y, const float *bias, int64_t rows, int64_t count,
+                           int64_t pitch) {
+  for (int64_t n = 0; n < rows; n++)
+    for (int64_t o = 0; o < count; o++) y[n * pitch + o] += bias[o];
+}
+
 SL__SIMD void sl__bias_gradient(int64_t rows, int64_t out, const float *dy, int64_t first,
                                 int64_t count, bool more, float *to) {
   for (int64_t o = 0; o < count && !more; o++) to[o] = 0;

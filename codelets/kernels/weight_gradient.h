@@ -39,6 +39,9 @@ bool sl__weight_gradient_fits(int64_t samples, int terms);
 void sl__weight_gradient(const struct sl__weight_gradient *gradient, int64_t first, int64_t end,
                          sl__use_gradient_tile *use, void *data, int most_lanes);
 
+/* y [rows, count], its rows `pitch` apart, += bias [count] */
+void sl__add_bias(float *y, const float *bias, int64_t rows, int64_t count, int64_t pitch);
+
 /* to [count] (+)= the sums of the columns [first, first + count) of dy [rows, out], row after row:
  * the gradient of a bias. */
 void sl__bias_gradient(int64_t rows, int64_t out, const float *dy, int64_t first, int64_t count,
