@@ -426,10 +426,14 @@ out:
   return status;
 }
 
-/* x_train and y_train, beside x_test and y_test. */
+/* x_train and y_train, beside x_test and y_test; not if arrays are named and there are some of just
+ * these names. */
 static bool has_parts(const char *path, const struct sl_reader_options *options) {
   struct both names;
   if (sl__is_npy(path) || sl__hdf5_colon(path)) return false;
+  if ((options->inputs || options->target) && choose_names(path, options, "", &names) == SL_OK &&
+      sl__array_exists(path, names.inputs.name[0]))
+    return false;
   return choose_names(path, options, "_train", &names) == SL_OK &&
          sl__array_exists(path, names.inputs.name[0]);
 }

@@ -261,6 +261,21 @@ static void test_parts(void **state) {
   FAILS(sl_dataset_open(in_folder("keras.npz"), 1, true, &set), SL_BAD_FILE, "no array \"x_test\"");
 }
 
+/* Arrays of just the names that are given go before those with _train and _test behind them. */
+static void test_named_beside_parts(void **state) {
+  (void)state;
+  const struct sl_reader_options options = {.inputs = "x", .target = "y", .validation = "0.5"};
+  struct sl_dataset *set;
+  const struct member members[] = {
+      {"x.npy", inputs_file(false), false},       {"y.npy", labels_file(), false},
+      {"x_train.npy", inputs_file(false), false}, {"y_train.npy", labels_file(), false},
+      {"x_test.npy", inputs_file(false), false},  {"y_test.npy", labels_file(), false}};
+  put_bytes("both.npz", zip_of(members, 6, false));
+  OK(sl_dataset_read(in_folder("both.npz"), &options, true, &set));
+  assert_int_equal(sl_dataset_info(set)->count, COUNT / 2);
+  sl_dataset_free(set);
+}
+
 /* Means and deviations are the training part's, over which they become 0 and 1. */
 static void test_normalised(void **state) {
   (void)state;
@@ -853,6 +868,7 @@ int main(void) {
       cmocka_unit_test(test_archives),
       cmocka_unit_test(test_numpy),
       cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_named_beside_parts),
       cmocka_unit_test(test_normalised),
       cmocka_unit_test(test_fields),
       cmocka_unit_test(test_normalised_fields),
