@@ -203,12 +203,14 @@ static enum sl_status find_shape(struct picture_set *set, const struct sl_reader
   struct sl__picture picture = {0};
   enum sl_status status = SL_OK;
   set->shape = SL_SHAPE(1, options->height, options->width);
+  int32_t seen = -1; /* the class of the last picture that was decoded */
   for (size_t i = 0; i < set->files.count && status == SL_OK && set->shape.dim[0] == 1; i++) {
     const char *why = NULL;
-    if (i && set->labels[i] == set->labels[i - 1] && set->shape.dim[1]) continue;
+    if (set->labels[i] == seen) continue;
     status = decode(set, i, &picture, &why);
     if (status == SL_OK && why && !options->skip_bad) status = bad_picture(set, i, why);
     if (status != SL_OK || why) continue;
+    seen = set->labels[i];
     set->shape.dim[0] = picture.channels;
     if (set->shape.dim[1]) continue;
     set->shape.dim[1] = picture.height;

@@ -174,6 +174,13 @@ static void test_bad_pictures(void **state) {
   }
   FAILS(open_set("set", (struct sl_reader_options){.skip_bad = true}), SL_BAD_FILE,
         "none of its pictures can be decoded");
+  /* the size is given: the class's next picture still decides the colours */
+  put_pnm("set/a/7.ppm", 4, 4, 3, 2);
+  put_pnm("set/a/8.ppm", 4, 4, 3, 2);
+  const struct sl_reader_options sized = {.skip_bad = true, .height = 2, .width = 2};
+  OK(sl_dataset_read(in_folder("set"), &sized, true, &set));
+  assert_int_equal(sl_dataset_info(set)->sample.dim[0], 3);
+  sl_dataset_free(set);
   remove_all("set");
 }
 
