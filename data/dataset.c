@@ -176,6 +176,11 @@ const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset) 
 
 /* ---- single samples ---- */
 
+int64_t sl_dataset_number(const struct sl_dataset *dataset, int64_t i) {
+  if (!dataset || i < 0 || i >= dataset->info.count) return -1;
+  return dataset->kind->number ? dataset->kind->number(dataset, i) : i;
+}
+
 enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
                                   const struct sl__rows *row) {
   if (i < 0 || i >= set->info.count)

@@ -345,6 +345,12 @@ SL_API enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i
 SL_API enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, int64_t i,
                                              float *values, float *targets);
 
+/** The number, from 0, that sample i has in the files that it comes from: the training part and
+ * what is held back each have some of a table's rows. \return -1 if there is no sample i, and for
+ * NULL.
+ */
+SL_API int64_t sl_dataset_number(const struct sl_dataset *dataset, int64_t i);
+
 /** Weights of the classes, [info.classes], for a loss that is to see rare classes as often as
  * frequent ones: all labels / (number of classes that occur x labels of this class), as
  * scikit-learn's class_weight="balanced"; 0 of a class that does not occur. Labels SL_IGNORE do not

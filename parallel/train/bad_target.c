@@ -175,6 +175,6 @@ enum sl_status sl__fail_bad_target(const struct sl_trainer *t, const struct sl__
     return sl__fail(
         SL_BAD_ARGUMENT, "%s: has %s that the loss %s does not take (%s, %.0f in a batch)",
         set->info.name, set->target_size ? "targets" : "labels", s.loss->row->name, where, count);
-  int64_t sample = set->kind->number ? set->kind->number(set, s.sample) : s.sample;
+  int64_t sample = sl_dataset_number(set, s.sample);
   return (sl__loss_takes_labels(s.loss) ? fail_labels : fail_targets)(&s, sample, where, count);
 }
