@@ -90,10 +90,17 @@ static enum sl_status fail_columns(const struct sl__csv *csv, const char *what, 
   return status;
 }
 
-/* Gives the columns of a list "NAME,NAME" their role; all those that have the name. */
+static bool has_column(const struct sl__csv *csv, const char *name) {
+  for (int c = 0; c < csv->columns; c++)
+    if (!strcmp(csv->column[c].name, name)) return true;
+  return false;
+}
+
+/* Gives the columns of a list "NAME,NAME" their role; all those that have the name. The last name
+ * may have commas. */
 static enum sl_status set_roles(struct sl__csv *csv, const char *list, enum sl__csv_role role) {
   for (const char *at = list; at && *at;) {
-    size_t length = strcspn(at, ",");
+    size_t length = has_column(csv, at) ? strlen(at) : strcspn(at, ",");
     bool found = false;
     for (int c = 0; c < csv->columns; c++) {
       struct sl__csv_column *column = &csv->column[c];
@@ -259,11 +266,30 @@ static enum sl_status read_text(struct parser *p, const struct sl__csv_field *fi
   return SL_OK;
 }
 
+/* A number in a column whose first field made it one of texts: that field may stand for a missing
+ * value, or have a decimal comma, and each number would be a text of its own. */
+static enum sl_status number_among_texts(struct parser *p, const struct sl__csv_field *field) {
+  const struct sl__csv_column *column = &p->csv->column[field->column - 1];
+  const struct sl__word *first = &column->words.entries[0];
+  char why[256];
+  snprintf(why, sizeof why,
+           "is a number, but line %lld has the text \"%.*s\"; write numbers with a point, NA for a "
+           "missing value, and quotes around numbers that are texts",
+           (long long)column->text_line, first->length < 40 ? (int)first->length : 40,
+           (const char *)first->bytes);
+  return bad_field(p, field, why);
+}
+
 static enum sl_status read_value(struct parser *p, const struct sl__csv_field *field,
                                  float *value) {
   struct sl__csv_column *column = &p->csv->column[field->column - 1];
   bool number = sl__csv_number(field, value);
-  if (column->kind == SL__CSV_UNKNOWN) column->kind = number ? SL__CSV_NUMBER : SL__CSV_TEXT;
+  if (column->kind == SL__CSV_UNKNOWN) {
+    column->kind = number ? SL__CSV_NUMBER : SL__CSV_TEXT;
+    if (!number) column->text_line = field->line;
+  }
+  if (column->kind == SL__CSV_TEXT && column->text_line && number && !field->quoted)
+    return number_among_texts(p, field);
   if (column->kind == SL__CSV_TEXT) return read_text(p, field, value);
   if (!number) return bad_field(p, field, "is no number, but a number is due");
   return isfinite(*value) ? SL_OK : bad_field(p, field, "is too large for 32 bits");
@@ -324,7 +350,7 @@ static enum sl_status read_row(struct parser *p, const struct sl__csv_field *giv
   } while (status == SL_OK && !field.last);
   if (status != SL_OK) return status;
   p->csv->rows += !drop;
-  p->csv->dropped += drop;
+  if (drop && !p->csv->dropped++) p->csv->first_dropped = field.line;
   return SL_OK;
 }
 
@@ -361,10 +387,16 @@ static void sort_levels(const struct sl__word_table *words, struct level *levels
   qsort(levels, words->count, sizeof *levels, compare);
 }
 
+/* Is level i, among sorted ones, the same number as the one before? */
+static bool is_same(const struct level *levels, size_t i) {
+  return i > 0 && levels[i].by_number && levels[i].number == levels[i - 1].number;
+}
+
 static enum sl_status keep_levels(struct sl__csv_column *column, const struct level *levels) {
   column->levels = sl__alloc(column->words.count, sizeof *column->levels, "a column's texts");
   if (!column->levels) return SL_NO_MEMORY;
   for (size_t i = 0; i < column->words.count; i++) {
+    if (is_same(levels, i)) continue;
     const struct sl__word *word = levels[i].word;
     char *text = sl__alloc(word->length + 1, 1, "a text");
     if (!text) return SL_NO_MEMORY;
@@ -387,7 +419,11 @@ static enum sl_status order_levels(struct sl__csv *csv, int c, bool sorted) {
         levels[i] = (struct level){.word = &column->words.entries[i], .id = i};
     else
       sort_levels(&column->words, levels);
-    for (size_t i = 0; i < count; i++) rank[levels[i].id] = (float)i;
+    int next = -1;
+    for (size_t i = 0; i < count; i++) {
+      next += !is_same(levels, i);
+      rank[levels[i].id] = (float)next;
+    }
     for (int64_t r = 0; r < csv->rows; r++) {
       float *value = &csv->values[(size_t)r * (size_t)csv->columns + (size_t)c];
       if (!isnan(*value)) *value = rank[(size_t)*value];

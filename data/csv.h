@@ -39,7 +39,8 @@ enum sl_status sl__csv_next(struct sl__csv_cursor *cursor, struct sl__csv_field 
 /* Is it a number, from digits alone to 1.5e-3? Infinite where it is too large for a float. */
 bool sl__csv_number(const struct sl__csv_field *field, float *value);
 
-/* Empty, NA, N/A, NaN, null, in any case of letters. */
+/* Empty, or without quotes NA, N/A, NaN or null, all of it in small or large letters or as here: Na
+ * may be sodium. */
 bool sl__csv_is_missing(const struct sl__csv_field *field);
 
 /* ---- tables (data/csv.c) ---- */
@@ -51,8 +52,10 @@ struct sl__csv_column {
   char *name; /* "3" where the file has no header */
   enum sl__csv_role role;
   enum sl__csv_kind kind; /* by the first field that is not missing */
+  int64_t text_line;      /* line of that field where it made the column one of texts; else 0 */
   bool may_miss;          /* with options->inputs_only: its fields may be missing */
-  /* of a text: its different texts, sorted; numbers, if all are some, by their values */
+  /* of a text: its different texts, sorted; numbers, if all are some, by their values: 1 and 1.0
+   * are one of them */
   char **levels;
   int level_count;
   struct sl__word_table words; /* the same while the table is read, in the file's order */
@@ -65,8 +68,8 @@ struct sl__csv {
   int columns;
   int *order, ordered; /* the columns that samples are made of, in the samples' order */
   int64_t rows, capacity;
-  int64_t dropped; /* rows left out for a missing field */
-  float *values;   /* [rows, columns]; of a text the number of its level; missing: NaN */
+  int64_t dropped, first_dropped; /* rows left out for a missing field; the first one's line */
+  float *values; /* [rows, columns]; of a text the number of its level; missing: NaN */
 };
 
 /* The table of a file's bytes, which are changed. like: the table of the training, whose columns

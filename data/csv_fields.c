@@ -118,9 +118,10 @@ bool sl__csv_number(const struct sl__csv_field *field, float *value) {
 }
 
 bool sl__csv_is_missing(const struct sl__csv_field *field) {
-  static const char *const marks[] = {"", "NA", "N/A", "NaN", "null"};
+  static const char *const marks[] = {"NA",  "na",  "N/A",  "n/a",  "NaN",
+                                      "NAN", "nan", "null", "NULL", "Null"};
+  if (field->quoted || !field->size) return !field->size;
   for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-    if (field->size == strlen(marks[i]) && !strncasecmp(field->text, marks[i], field->size))
-      return true;
+    if (field->size == strlen(marks[i]) && !memcmp(field->text, marks[i], field->size)) return true;
   return false;
 }

@@ -1,6 +1,7 @@
 /* The dataset of a table: a number is one input, a text one input for each of the column's texts, 1
  * for the one that it is, 0 for all others. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,11 +78,25 @@ static enum sl_status list_columns(struct csv_set *set, enum sl_missing missing)
   return SL_OK;
 }
 
+/* "my.csv", or "my.csv without 7 rows that miss a value (line 5 first)". */
+static char *name_set(const struct sl__csv *csv) {
+  size_t size = strlen(csv->path) + 96;
+  char *name = sl__alloc(size, 1, "a name");
+  if (name && !csv->dropped) snprintf(name, size, "%s", csv->path);
+  if (name && csv->dropped)
+    snprintf(name, size, "%s without %lld row%s that miss%s a value (line %lld%s)", csv->path,
+             (long long)csv->dropped, csv->dropped > 1 ? "s" : "", csv->dropped > 1 ? "" : "es",
+             (long long)csv->first_dropped, csv->dropped > 1 ? " first" : "");
+  return name;
+}
+
 /* Takes the table over. */
 static enum sl_status make_set(struct sl__csv *csv, const struct sl_reader_options *options,
                                struct sl_dataset **dataset) {
   int64_t inputs = 0, targets = 0;
-  struct sl_dataset_options about = {.name = csv->path, .count = csv->rows};
+  char *name = name_set(csv);
+  struct sl_dataset_options about = {.name = name, .count = csv->rows};
+  if (!name) return SL_NO_MEMORY;
   for (int c = 0; c < csv->columns; c++) {
     const struct sl__csv_column *column = &csv->column[c];
     bool text = column->kind == SL__CSV_TEXT;
@@ -96,6 +111,7 @@ static enum sl_status make_set(struct sl__csv *csv, const struct sl_reader_optio
   about.missing = options->inputs_only;
   if (!about.classes) about.target = SL_SHAPE(options->inputs_only ? 1 : targets);
   enum sl_status status = sl__float_set_begin(&csv_kind, sizeof(struct csv_set), &about, dataset);
+  free(name);
   if (status != SL_OK) return status;
   struct csv_set *set = (struct csv_set *)*dataset;
   set->csv = *csv;

@@ -81,6 +81,14 @@ static void test_classes(void **state) {
   assert_string_equal(csv.column[1].levels[2], "10");
   assert_true(csv.values[1] == 2 && csv.values[3] == 1 && csv.values[5] == 0);
   sl__csv_free(&csv);
+  OK(parse("x,y\n1,1.0\n2,2\n3,1\n4,01\n", &classes, &csv)); /* equal values are one class */
+  assert_int_equal(csv.column[1].level_count, 2);
+  assert_string_equal(csv.column[1].levels[1], "2");
+  assert_true(csv.values[1] == 0 && csv.values[3] == 1 && csv.values[5] == 0 && csv.values[7] == 0);
+  sl__csv_free(&csv);
+  OK(parse("x,y\nb,1\n\"7\",2\nb,3\n", &to_y, &csv)); /* a number in quotes may be a text */
+  assert_int_equal(csv.column[0].level_count, 2);
+  sl__csv_free(&csv);
 }
 
 static void test_mistakes(void **state) {
@@ -102,6 +110,10 @@ static void test_mistakes(void **state) {
       {"x,y\n1,2\n,4\n",
        "line 3, column 1 (\"x\"): \"\" is a missing value; drop such rows, or take "
        "the column's mean (missing = drop or mean)"},
+      {"x,y\n?,2\n\n1,4\n",
+       "line 4, column 1 (\"x\"): \"1\" is a number, but line 2 has the text \"?\""},
+      {"x,y\n1,inf\n1,4\n", "line 3, column 2 (\"y\"): \"4\" is a number, but line 2 has"},
+      {"x;y\n0,5;2\n1;4\n", "line 3, column 1 (\"x\"): \"1\" is a number, but line 2 has"},
       {"x,y\n1,2\n3,nan\n", "line 3, column 2 (\"y\"): \"nan\" is a missing value"},
       {"c,y\n\"a\nb\",2\nc,x\n", "line 4, column 2 (\"y\"): \"x\" is no number"},
       {"x,y\n1,2\n\"3,4\n", "line 3, column 1: a quote is not closed"},
@@ -140,6 +152,9 @@ static void test_columns(void **state) {
   /* what is ignored is not looked at */
   check_values("a,b,y\n1,x,3\n2,,4\n", &(struct sl_reader_options){.target = "y", .ignore = "b"}, 2,
                3, VALUES(1, 0, 3, 2, 0, 4));
+  check_values("a,\"b, in m\",y\n1,2,3\n",
+               &(struct sl_reader_options){.target = "b, in m", .ignore = "y"}, 1, 3,
+               VALUES(1, 2, 0));
   FAILS(parse("a,b,y\n1,2,s\n", &(struct sl_reader_options){.target = "y,b"}, &csv), SL_BAD_FILE,
         "column 3 (\"y\") has texts");
   sl__csv_free(&csv);
@@ -204,6 +219,10 @@ static void test_missing(void **state) {
   sl__csv_free(&csv);
   options.missing = SL_MISSING_DROP;
   FAILS(parse("x,y\n,1\n", &options, &csv), SL_BAD_FILE, "no rows without missing values");
+  sl__csv_free(&csv);
+  /* sodium, and a country's code in quotes */
+  OK(parse("x,y\nNa,1\n\"NA\",2\n,3\n\"\",4\nFe,5\n", &options, &csv));
+  assert_true(csv.rows == 3 && csv.dropped == 2 && csv.first_dropped == 4);
   sl__csv_free(&csv);
 }
 
@@ -276,6 +295,32 @@ static void test_normalised(void **state) {
   assert_true(fabsf(x[0] - 2.5f / sqrtf(1.25f)) < 1e-6f); /* mean 2.5, variance 1.25 */
   assert_true(x[1] == 2 && label == 0);                   /* equal values: mean 7, deviation 1 */
   sl_dataset_free(set);
+}
+
+/* A part's samples have the table's numbers, and the set's name says what was left out. */
+static void test_numbers(void **state) {
+  (void)state;
+  struct sl_reader_options options = {
+      .target = "y", .missing = SL_MISSING_DROP, .validation = "fold:2/3", .raw = true};
+  const char *path = put_text("t.csv", "n,y\n0,5\n1,5\n2,5\n3,5\n4,5\nNA,5\n5,\n");
+  bool seen[5] = {false};
+  for (int train = 0; train < 2; train++) {
+    struct sl_dataset *set;
+    OK(sl_dataset_read(path, &options, train, &set));
+    assert_non_null(strstr(sl_dataset_info(set)->name,
+                           "t.csv without 2 rows that miss a value (line 7 first)"));
+    for (int64_t i = 0; i < sl_dataset_info(set)->count; i++) {
+      float x, y;
+      OK(sl_dataset_get_targets(set, i, &x, &y));
+      assert_true(sl_dataset_number(set, i) == (int64_t)x && !seen[(int)x]);
+      seen[(int)x] = true;
+    }
+    assert_int_equal(sl_dataset_number(set, -1), -1);
+    assert_int_equal(sl_dataset_number(set, sl_dataset_info(set)->count), -1);
+    sl_dataset_free(set);
+  }
+  for (int i = 0; i < 5; i++) assert_true(seen[i]);
+  assert_int_equal(sl_dataset_number(NULL, 0), -1);
 }
 
 static enum sl_status open_pair(const char *text, const char *validation) {
@@ -462,14 +507,23 @@ static void test_inputs_only_set(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fields),      cmocka_unit_test(test_quotes),
-      cmocka_unit_test(test_classes),     cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_columns),     cmocka_unit_test(test_missing),
-      cmocka_unit_test(test_locale),      cmocka_unit_test(test_many_texts),
-      cmocka_unit_test(test_set),         cmocka_unit_test(test_normalised),
-      cmocka_unit_test(test_split),       cmocka_unit_test(test_validation_file),
-      cmocka_unit_test(test_folds),       cmocka_unit_test(test_allocations),
-      cmocka_unit_test(test_inputs_only), cmocka_unit_test(test_inputs_only_set),
+      cmocka_unit_test(test_fields),
+      cmocka_unit_test(test_quotes),
+      cmocka_unit_test(test_classes),
+      cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_columns),
+      cmocka_unit_test(test_missing),
+      cmocka_unit_test(test_locale),
+      cmocka_unit_test(test_many_texts),
+      cmocka_unit_test(test_set),
+      cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_split),
+      cmocka_unit_test(test_validation_file),
+      cmocka_unit_test(test_folds),
+      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_inputs_only),
+      cmocka_unit_test(test_inputs_only_set),
       cmocka_unit_test(test_same_names),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
