@@ -382,6 +382,28 @@ refused 1 "is it IDX labels?" --labels digit.pgm "$x" images-idx3-ubyte
 head -c 100 labels-idx1-ubyte >few
 refused 1 "cut short in sample 92's label" --labels few "$x" images-idx3-ubyte
 printf '\000\000\010\001\000\000\000\001\001' >one
+# ---- what a training held back ----
+mlp=${MLP:-$(dirname "$lenet")/mlp}
+for i in 1 2 3 4 5 6; do
+  for class in dark light; do
+    mkdir -p "photos/$class"
+    { printf 'P5\n2 2\n255\n'; [ $class = dark ] && printf '\0%s\0\0' $i || printf '~%s~~' $i; } \
+      >"photos/$class/$i.pgm"
+  done
+done
+check "a training with a fold of pictures" "$mlp" --data photos --size 4x4 --fold 2/3 --batch 4 \
+  --hidden 4 --epochs 2 --save photos.json
+wanted=$(test_accuracy)
+refused 1 "the model takes [1, 4, 4]; --resize gives them this size" photos.json photos
+predicted held --resize --fold 2/3 photos.json photos
+has "its accuracy" "4 samples, accuracy $wanted"
+predicted learnt --resize --fold 2/3 --train photos.json photos
+has "the rest" "8 samples"
+numbers() { sed 's/.*"index": \([0-9]*\),.*/\1/' "$@" | sort -n | tr '\n' ' '; }
+check "both together are the files, by their numbers" \
+  [ "$(numbers "$work/held.jsonl" "$work/learnt.jsonl")" = "0 1 2 3 4 5 6 7 8 9 10 11 " ]
+refused 1 "fold" --resize --fold 4/3 photos.json photos
+
 refused 1 "has 1 labels" --labels one "$x" images-idx3-ubyte
 head -c 500 packed.gz >torn.gz; refused 1 "cut short, in the midst of packed data" "$x" torn.gz
 { head -c 300 packed.gz; head -c 3000 text; } >bent.gz

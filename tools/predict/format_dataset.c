@@ -65,6 +65,12 @@ static int next_of_values(struct samples *s, float *values, int64_t *label, bool
 
 static const struct sample_format values_format = {.is_values = true, .next = next_of_values};
 
+/* Folders of pictures for a model that takes some: their reader can give them the model's size. */
+static bool are_pictures(const struct samples *s) {
+  const struct sl_dataset_format *format = sl_dataset_detect(s->path);
+  return s->options->preparation.pictures && format && !strcmp(format->name, "pictures");
+}
+
 static int open_values(struct samples *s, const struct sl_dataset_info *info) {
   char have[96], want[96], why[256];
   s->format = &values_format;
@@ -72,9 +78,10 @@ static int open_values(struct samples *s, const struct sl_dataset_info *info) {
                                : calloc(1, 1);
   if (!s->bytes) return fail_memory();
   if (sl_shape_equal(&info->sample, &s->options->preparation.shape)) return EXIT_DONE;
-  snprintf(why, sizeof why, "has samples %s, but the model takes %s",
+  snprintf(why, sizeof why, "has samples %s, but the model takes %s%s",
            sl_shape_text(&info->sample, have, sizeof have),
-           sl_shape_text(&s->options->preparation.shape, want, sizeof want));
+           sl_shape_text(&s->options->preparation.shape, want, sizeof want),
+           are_pictures(s) ? "; --resize gives them this size" : "");
   return samples_bad(s, why);
 }
 
@@ -82,10 +89,18 @@ static int open_values(struct samples *s, const struct sl_dataset_info *info) {
 
 /* How the samples are read, for the model's inputs. Those with names are arrays of these names, or
  * of those that --inputs gives, whatever others there are. */
-static void choose_reading(const struct samples *s, struct sl_reader_options *options) {
+static void choose_reading(struct samples *s, struct sl_reader_options *options) {
   const struct sl_model_notes *notes = s->options->preparation.notes;
   const struct sl_dataset_format *format = sl_dataset_detect(s->path);
+  const struct preparation *preparation = &s->options->preparation;
+  bool own = format && format->own && !format->generated;
   options->seed = s->options->seed;
+  if (own && s->options->fold) snprintf(s->fold, sizeof s->fold, "fold:%s", s->options->fold);
+  if (own) options->validation = s->options->fold ? s->fold : s->options->validation;
+  if (own && preparation->resize != SL__RESIZE_NONE && are_pictures(s)) {
+    options->height = preparation->shape.dim[1];
+    options->width = preparation->shape.dim[2];
+  }
   options->inputs = s->options->arrays;
   if (is_inputs_only(s->path)) {
     options->inputs_only = true;

@@ -26,6 +26,7 @@ struct samples {
   uint8_t *bytes; /* one sample, or a whole file of pictures */
   size_t size, at;
   struct sl_dataset *set; /* a dataset that the library opened, or NULL */
+  char fold[48];          /* "fold:2/5" for its reader */
 };
 
 #define SAMPLE_FORMAT(upper, lower) extern const struct sample_format lower##_format;

@@ -87,7 +87,7 @@ struct samples *samples_open(const struct image_options *options, const char *pa
 bool samples_next(struct samples *s, float *values, struct origin *origin, int *code) {
   bool none = false;
   char what[PATH_MAX + 32];
-  *origin = (struct origin){s->path, s->index, -1};
+  *origin = (struct origin){s->path, s->set ? sl_dataset_number(s->set, s->index) : s->index, -1};
   *code = s->format->next(s, values, &origin->label, &none);
   if (*code != EXIT_DONE || none) return false;
   snprintf(what, sizeof what, "%s", s->path);

@@ -21,8 +21,9 @@ struct image_options {
   const char *arrays;              /* instead of the model's names, with slices; NULL: none */
   char tokens[64 * SL_MAX_FIELDS]; /* those of them that are tokens */
   char inputs[64 * SL_MAX_FIELDS]; /* names of the model's inputs, "" if it has none */
-  uint64_t seed;                   /* of generated digits */
+  uint64_t seed;                   /* of generated digits, and of what is held back */
   bool train;                      /* training sets of folders and digits */
+  const char *validation, *fold;   /* what is held back, as the training was told; NULL: not */
 };
 
 /* The origin of a sample. */

@@ -77,7 +77,8 @@ static const char *train_help(void) {
 static const char *seed_help(void) {
   static char text[400];
   char sets[300];
-  snprintf(text, sizeof text, "Seed of generated %s",
+  snprintf(text, sizeof text,
+           "Seed of generated %s, and the training's, which decides what it held back",
            option_list(generated_dataset, ", ", " and ", sets, sizeof sets));
   return text;
 }
@@ -112,6 +113,10 @@ static const struct option_row rows[] = {
      .unset = "beside it, labels-idx1 for images-idx3"},
     {"train", NULL, NULL, FIELD(images.train), .help_of = train_help},
     {"seed", "N", NULL, FIELD(images.seed), .help_of = seed_help},
+    {"validation", "SHARE",
+     "Data of your own: the share that the training held back, as its --validation",
+     FIELD(images.validation), .unset = "0.1"},
+    {"fold", "K/N", "The same, as the training's --fold", FIELD(images.fold)},
     {"vocabulary", "FILE", "Words of a language model", FIELD(text.vocabulary),
      .unset = "MODEL.vocabulary.json, which lstm_lm --save writes"},
     {"strict", NULL, "A word outside the vocabulary is an error", FIELD(text.strict),
