@@ -177,7 +177,8 @@ const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset) 
 /* ---- single samples ---- */
 
 int64_t sl_dataset_number(const struct sl_dataset *dataset, int64_t i) {
-  if (!dataset || i < 0 || i >= dataset->info.count) return -1;
+  SL__NEEDS_OR(-1, dataset);
+  if (i < 0 || i >= dataset->info.count) return -1;
   return dataset->kind->number ? dataset->kind->number(dataset, i) : i;
 }
 
