@@ -297,7 +297,7 @@ static void test_normalised(void **state) {
   sl_dataset_free(set);
 }
 
-/* A part's samples have the table's numbers, and the set's name says what was left out. */
+/* A part's samples have the table's numbers, and the set's name says how many rows it lacks. */
 static void test_numbers(void **state) {
   (void)state;
   struct sl_reader_options options = {

@@ -78,7 +78,7 @@ static const char *seed_help(void) {
   static char text[400];
   char sets[300];
   snprintf(text, sizeof text,
-           "Seed of generated %s, and the training's, which decides what it held back",
+           "Seed of generated %s, and the training's, by which it held samples back",
            option_list(generated_dataset, ", ", " and ", sets, sizeof sets));
   return text;
 }
