@@ -44,12 +44,11 @@ static enum sl_status drain(struct sl__fit *fit) {
   return SL_OK;
 }
 
-/* A run that was asked to stop makes haste, except that a resumed one must know the evaluations
- * that decide. */
+/* A run that was asked to stop within an epoch makes haste. At an epoch's end it evaluates: the run
+ * that goes on from here does not come back to it. */
 static bool evaluates(const struct sl__fit *fit, int64_t done) {
-  bool decides = fit->options.patience || fit->options.best;
   if (fit->distributed && !fit->in_step && fit->rank) return false; /* rank 0 evaluates alone */
-  return !fit->stopped || (decides && done % fit->epoch_steps == 0);
+  return !fit->stopped || done % fit->epoch_steps == 0;
 }
 
 /* In common steps all ranks know it; out of step the others learn it with a later step of this one,
@@ -92,22 +91,30 @@ static void look_for_stop(struct sl__fit *fit) {
   if (!fit->distributed) fit->stopped |= fit->trainer->stop;
 }
 
+/* Do the ranks settle before an epoch's end? Rank 0 of a model over several ranks has its own
+ * layers only, until sl_trainer_settle. Ranks out of step always do, whatever they halt for: one
+ * may halt for a checkpoint where another one does because it was asked to stop, and all must make
+ * the same calls to each other. */
+static bool gathers(const struct sl__fit *fit, bool ends, bool last) {
+  const struct sl_fit_options *o = &fit->options;
+  return last || (fit->distributed && !fit->in_step) ||
+         (ends && (o->save || o->best) && sl_placement_ranks(fit->trainer->model) > 1);
+}
+
 /* All submitted steps end before. The checkpoint comes last: a run that resumes from it has
  * evaluated and saved the epoch already. */
 static enum sl_status halt(struct sl__fit *fit, int64_t done) {
-  const struct sl_fit_options *o = &fit->options;
   enum sl_status status = drain(fit);
   bool last = fit->stopped || done == fit->steps;
   bool ends = last || done % fit->epoch_steps == 0;
+  bool have_settled = gathers(fit, ends, last);
   sl__progress_pause(&fit->progress);
-  /* rank 0 of a model over several ranks has its own layers only, until sl_trainer_settle */
-  bool gathers =
-      last || (ends && (o->save || o->best) && sl_placement_ranks(fit->trainer->model) > 1);
-  if (status == SL_OK && gathers) status = settle(fit);
+  if (status == SL_OK && have_settled) status = settle(fit);
+  ends |= fit->stopped;
   if (status == SL_OK && ends) status = end_epoch(fit, done);
   look_for_stop(fit);
   last |= fit->stopped || fit->early;
-  if (status == SL_OK && last && !gathers) status = settle(fit);
+  if (status == SL_OK && last && !have_settled) status = settle(fit);
   if (status == SL_OK && sl__fit_saving_is_due(fit, done)) {
     status = sl__fit_save_begin(fit, last);
     if (status == SL_OK) status = settle(fit); /* all ranks are here: has one got a signal? */

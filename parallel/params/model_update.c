@@ -304,5 +304,5 @@ out:
 }
 
 enum sl_status sl__model_shards_synchronize(struct sl__model_shards *kv) {
-  return kv->is_async ? sl__parameter_server_synchronize(kv->exchange) : SL_OK;
+  return kv->is_async ? sl__parameter_server_synchronize(kv->exchange, kv->stop) : SL_OK;
 }

@@ -233,12 +233,12 @@ out:
   return status;
 }
 
-/* One worker's wish to stop becomes that of all ranks. */
-static enum sl_status exchange_stop(struct sl__exchange *x) {
+/* One rank's wish to stop becomes that of all. A worker's comes with its pushes, too. */
+static enum sl_status exchange_stop(struct sl__exchange *x, bool wish) {
   struct sl__net *net = x->context->net;
   struct sl__parameter_server *server = x->server;
   enum sl_status status = SL_NO_MEMORY;
-  int32_t stop = server->met.stop;
+  int32_t stop = server->met.stop || wish;
   int32_t *all = sl__alloc((size_t)x->ranks.size, sizeof *all, "ranks");
   if (!all) return status;
   SL__TRY(sl__net_gather(net, &stop, sizeof stop, all));
@@ -250,7 +250,7 @@ out:
   return status;
 }
 
-enum sl_status sl__parameter_server_synchronize(struct sl__exchange *x) {
+enum sl_status sl__parameter_server_synchronize(struct sl__exchange *x, bool stop) {
   enum sl_status status;
   if (!x->server->is_open) return SL_OK;
   SL__TRY(sl__parameter_server_begin_close(x));
@@ -259,7 +259,7 @@ enum sl_status sl__parameter_server_synchronize(struct sl__exchange *x) {
   SL__TRY(sl__wait_for_all(x->context));
   for (int m = 0; m < x->message_count; m++) SL__TRY(send_masters(x, m));
   SL__TRY(sl__wait_for_all(x->context));
-  SL__TRY(exchange_stop(x));
+  SL__TRY(exchange_stop(x, stop));
   status = sl__parameter_server_check(x);
 out:
   return status;

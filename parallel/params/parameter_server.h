@@ -43,8 +43,9 @@ enum sl_status sl__parameter_server_begin_close(struct sl__exchange *exchange);
 enum sl_status sl__parameter_server_end_close(struct sl__exchange *exchange);
 
 /* All ranks: wait until all workers have called this. Then all workers have the owners' parameters
- * and the server is closed. No effect if it is closed already. */
-enum sl_status sl__parameter_server_synchronize(struct sl__exchange *exchange);
+ * and the server is closed. stop: this rank is asked to stop; all ranks then know it. No effect if
+ * it is closed already. */
+enum sl_status sl__parameter_server_synchronize(struct sl__exchange *exchange, bool stop);
 
 /* After a failure: wait until no callback runs. No effect without a parameter
  * server. */

@@ -53,6 +53,25 @@ else
   skip "dist_async ends early" "it got better all the time"
 fi
 
+# with checkpoints and a server, whose halts are others than that of a rank that stops
+all_ended() { ended && [ "$(code_of 2)" = 0 ]; }
+start 3 $train --batch 125 --kvstore dist_async --servers 1 --patience 1 --timeout 20 \
+  --checkpoint "$work/apart" --checkpoint-every 7 --log "$work/apart.jsonl"
+until_true 100 have_ended 0 1 2
+check "dist_async with a server and checkpoints: all end" all_ended
+check "the log's end is no failure" sh -c '! grep -q "\"end\": \"failed\"" "$1"' sh \
+  "$work/apart.jsonl"
+start 3 $mlp --hidden 16 --epochs 100 --batch 125 --kvstore dist_async --servers 1 --timeout 20 \
+  --checkpoint "$work/stop" --checkpoint-every 70 --log "$work/stop.jsonl"
+until_true 60 test -e "$work/stop/manifest.json"
+steps=$(grep -c '"loss": [0-9]' "$work/stop.jsonl")
+kill -TERM "$(cat "$run/pid.2")" 2>/dev/null
+until_true 100 have_ended 0 1 2
+check "a signal to the server: all end, after more than $steps steps" all_ended
+newest() { sed -n 's/.*checkpoint-0*\([0-9]*\)\..*/\1/p' "$1/manifest.json" | sort -n | tail -n 1; }
+check "with a checkpoint of the last step" \
+  [ "$(newest "$work/stop")" -ge "$(grep -c '"loss": [0-9]' "$work/stop.jsonl")" ]
+
 start 2 $mlp --batch 125 --kvstore dist_sync --metric auc --steps 3
 until_true 100 have_ended 0 1
 check "a metric that ten classes do not have: one message" sh -c \
