@@ -181,10 +181,10 @@ static const char *cause_of(const struct sl__fit *fit) {
 
 static void fill_result(struct sl__fit *fit, enum sl_status status) {
   struct sl_fit_result *r = &fit->result;
-  r->end = status != SL_OK ? SL_FIT_FAILED
-           : fit->gave_up  ? SL_FIT_EARLY
-           : fit->stopped  ? SL_FIT_INTERRUPTED
-                           : SL_FIT_DONE;
+  r->end = status != SL_OK                                   ? SL_FIT_FAILED
+           : fit->gave_up                                    ? SL_FIT_EARLY
+           : fit->stopped && fit->progress.done < fit->steps ? SL_FIT_INTERRUPTED
+                                                             : SL_FIT_DONE;
   r->cause = r->end == SL_FIT_INTERRUPTED ? cause_of(fit) : NULL;
   r->step = fit->progress.done;
   r->steps = fit->steps;

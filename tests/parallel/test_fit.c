@@ -386,6 +386,30 @@ static void resumes_to_the_bit(void **state) {
   resume_after(6, 2, (struct sl_fit_options){0});
 }
 
+/* A stop that comes while the last step of an epoch is on its way: the epoch is evaluated, which
+ * the resumed run does not do again. In the run's last step it interrupts nothing. */
+static void a_stop_at_an_epochs_end(void **state) {
+  static const int stops[] = {PER_EPOCH - 1, EPOCHS * PER_EPOCH - 1};
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  for (int turn = 0; turn < 2; turn++) {
+    open_run(&run, true);
+    struct sl_fit_options options = watched(&w, &run);
+    options.checkpoint = in_folder("at_end");
+    options.log = in_folder("at_end.jsonl");
+    options.resume = true;
+    w.stop_at_step = stops[turn];
+    OK(fit(&run, &options, &result));
+    assert_int_equal(result.step, stops[turn] + 1);
+    assert_int_equal(result.end, turn ? SL_FIT_DONE : SL_FIT_INTERRUPTED);
+    assert_int_equal(w.evaluations, turn ? EPOCHS - 1 : 1);
+    close_run(&run);
+  }
+  assert_int_equal(lines_with(in_folder("at_end.jsonl"), "\"test_loss\""), EPOCHS);
+}
+
 /* The best value and the count go with the checkpoint: an interruption anywhere, the end of an
  * epoch included, changes nothing. */
 static void early_stopping_survives(void **state) {
@@ -789,23 +813,15 @@ static void without_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fit_is_the_plain_loop),
-      cmocka_unit_test(a_second_call_goes_on),
-      cmocka_unit_test(checkpoints_rotate),
-      cmocka_unit_test(resumes_to_the_bit),
-      cmocka_unit_test(early_stopping),
-      cmocka_unit_test(early_stopping_survives),
-      cmocka_unit_test(a_limit_of_steps_is_no_epoch),
-      cmocka_unit_test(an_early_end_stays),
-      cmocka_unit_test(callbacks_end_it),
-      cmocka_unit_test(signals_end_it),
-      cmocka_unit_test(bad_options),
-      cmocka_unit_test(files_that_fail),
-      cmocka_unit_test(checkpoints_that_fail),
-      cmocka_unit_test(one_run_a_folder),
-      cmocka_unit_test(metrics_of_targets),
-      cmocka_unit_test(without_memory),
-      cmocka_unit_test(a_confusion_matrix_is_logged),
+      cmocka_unit_test(fit_is_the_plain_loop),   cmocka_unit_test(a_second_call_goes_on),
+      cmocka_unit_test(checkpoints_rotate),      cmocka_unit_test(resumes_to_the_bit),
+      cmocka_unit_test(a_stop_at_an_epochs_end), cmocka_unit_test(early_stopping),
+      cmocka_unit_test(early_stopping_survives), cmocka_unit_test(a_limit_of_steps_is_no_epoch),
+      cmocka_unit_test(an_early_end_stays),      cmocka_unit_test(callbacks_end_it),
+      cmocka_unit_test(signals_end_it),          cmocka_unit_test(bad_options),
+      cmocka_unit_test(files_that_fail),         cmocka_unit_test(checkpoints_that_fail),
+      cmocka_unit_test(one_run_a_folder),        cmocka_unit_test(metrics_of_targets),
+      cmocka_unit_test(without_memory),          cmocka_unit_test(a_confusion_matrix_is_logged),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
