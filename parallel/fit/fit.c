@@ -70,10 +70,12 @@ static enum sl_status start_alone(struct sl__fit *fit) {
 }
 
 /* The steps that were made before; with another number of ranks the data continue at the same
- * place, with a step of another size. */
+ * place, with a step of another size, and so does the schedule of rates. */
 static enum sl_status find_position(struct sl__fit *fit) {
   fit->begun = sl_trainer_position(fit->trainer);
   fit->begun_at = fit->begun.epoch * fit->epoch_steps + fit->begun.index;
+  if (fit->distributed && fit->options.resume)
+    fit->trainer->schedule_shift = fit->begun_at - fit->begun.step;
   if (fit->begun_at == fit->begun.step || fit->distributed || !*fit->saving.folder.newest)
     return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
@@ -145,7 +147,7 @@ enum sl_status sl__fit_open(struct sl__fit *fit) {
 static void print_resumed(struct sl__fit *fit, const struct sl_fit_begin *begin) {
   if (fit->options.on_begin || !begin->resumed) return;
   sl__progress_print(&fit->progress, "Going on from %s, after step %lld of %lld%s%s",
-                     begin->resumed, (long long)begin->step, (long long)begin->steps,
+                     begin->resumed, (long long)begin->index, (long long)begin->steps,
                      *begin->changes ? "; changed: " : "", begin->changes);
 }
 

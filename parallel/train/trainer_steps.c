@@ -52,7 +52,7 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
 static double rate_of(const struct sl_trainer *t) {
   const struct sl__rate_ramp *ramp = t->ramp;
   if (ramp) return ramp->low * pow(ramp->factor, (double)(t->step - ramp->from));
-  return t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step);
+  return t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step + t->schedule_shift);
 }
 
 static struct sl_report begin_report(const struct sl_trainer *t) {

@@ -43,6 +43,20 @@ else
   not_ok "one rank does not go on from two"
 fi
 
+# steps of half the size: the schedule of rates has as much left as the data have
+mkdir "$work/half"
+cp "$work/clock/checkpoint-$(printf %09d "$first").safetensors" "$work/half/"
+start 1 $mlp $images --hidden 32 --batch 32 --steps 80 --momentum 0.9 --kvstore dist_sync \
+  --lr 0.1 --lr-schedule cosine --checkpoint "$work/half" --resume --log "$work/half.jsonl"
+until_true 100 have_ended 0
+last=$(sed -n 's/.*"loss": [0-9].*"lr": \([-0-9.e]*\).*/\1/p' "$work/half.jsonl" | tail -n 1)
+if [ "$(code_of 0)" = 0 ] && grep -q ", after step $((2 * first)) of 80; changed" "$run/out.0" &&
+  awk "BEGIN { exit !($last > 0 && $last < 1e-3) }"; then
+  ok "its rates end with the data, at $last"
+else
+  not_ok "rates of steps of another size: the last one is $last"
+fi
+
 # the folder vanishes after its first checkpoint: rank 0 reports it, both train on and end with
 # code 1
 start 2 $train --checkpoint "$work/lost" --checkpoint-every 20 --steps 1500

@@ -72,7 +72,7 @@ void messages_plan(struct session *session, const struct sl_fit_begin *begin) {
   if (info->bucket_count) print_buckets(session, info);
   if (begin->resumed)
     messages_print(session, "Going on from %s, after step %lld of %lld%s%s", begin->resumed,
-                   (long long)begin->step, (long long)begin->steps,
+                   (long long)begin->index, (long long)begin->steps,
                    *begin->changes ? "; changed: " : "", begin->changes);
   else if (session->cli.resume)
     messages_print(session, "No whole checkpoint in %s: from the beginning",
