@@ -56,16 +56,22 @@ static size_t added_bytes(const struct cut *cut, int subgraph, int at) {
   return bytes;
 }
 
+/* Is one of the uses a view of the other's tensor? */
+static bool are_whole_and_view(const struct cut *cut, int i, int k) {
+  const struct tensor_use *uses = cut->graph->uses;
+  return cut->whole[i] == cut->whole[k] && !uses[i].tensor->whole != !uses[k].tensor->whole;
+}
+
 /* StarPU lets no task use a tensor and a view of it. */
 static bool would_mix_views(const struct cut *cut, int subgraph, int at) {
   const struct sl__graph *g = cut->graph;
   const struct call *call = &g->calls[at];
-  for (int k = 0; k < call->count; k++)
-    for (int i = 0; i < g->use_count && cut->has_both[cut->whole[call->tensor[k]]]; i++) {
-      int use = call->tensor[k];
-      bool differ = !g->uses[i].tensor->whole != !g->uses[use].tensor->whole;
-      if (differ && cut->whole[i] == cut->whole[use] && has_use(cut, subgraph, at, i)) return true;
-    }
+  for (int k = 0; k < call->count; k++) {
+    if (!cut->has_both[cut->whole[call->tensor[k]]]) continue;
+    for (int c = g->subgraphs[subgraph].first; c < at; c++)
+      for (int i = 0; i < g->calls[c].count && cut->subgraph[c] == subgraph; i++)
+        if (are_whole_and_view(cut, g->calls[c].tensor[i], call->tensor[k])) return true;
+  }
   return false;
 }
 
@@ -148,30 +154,54 @@ static bool is_for_team(const struct cut *cut) {
   return replicas >= workers && has_branches(cut);
 }
 
+/* The calls of each part of the step one after the other. */
+static int compare_parts(const void *left, const void *right) {
+  const struct call *a = *(const struct call *const *)left, *b = *(const struct call *const *)right;
+  const int of_a[] = {a->mark.stage, a->mark.replica, a->mark.microbatch, a->mark.chunk},
+            of_b[] = {b->mark.stage, b->mark.replica, b->mark.microbatch, b->mark.chunk};
+  for (int i = 0; i < 4; i++)
+    if (of_a[i] != of_b[i]) return of_a[i] < of_b[i] ? -1 : 1;
+  return a < b ? -1 : a > b;
+}
+
+/* Which calls are in a part that is small enough to be one task? */
+static enum sl_status find_small_parts(struct cut *cut) {
+  const struct sl__graph *g = cut->graph;
+  const struct call **sorted = sl__alloc((size_t)g->call_count, sizeof(void *), "a captured graph");
+  if (!sorted) return SL_NO_MEMORY;
+  for (int c = 0; c < g->call_count; c++) sorted[c] = &g->calls[c];
+  qsort(sorted, (size_t)g->call_count, sizeof *sorted, compare_parts);
+  for (int c = 0, end; c < g->call_count; c = end) {
+    double part = 0;
+    for (end = c; end < g->call_count && sl__same_part(sorted[end], sorted[c]); end++)
+      part += cut->us[sorted[end] - g->calls];
+    for (int i = c; i < end; i++)
+      cut->is_small_part[sorted[i] - g->calls] = !sorted[i]->mark.stage && part <= 4 * g->slice_us;
+  }
+  free(sorted);
+  return SL_OK;
+}
+
 /* Tasks that wait for each other cost more time than a second worker gains, if they are short
  * (measured on two cores: a perceptron of 8 inputs and three layers of 64, batch 256, trains twice
  * as fast in one task as in ten). A team loses no time between tasks, and each of its members has
  * the same work in every step. But StarPU has no choice then, and other tasks wait for the end of
  * the step: so a team does steps that take two cores some milliseconds. Stages are left alone, of
  * this rank and of others: each hands over as early as it can. */
-static void find_small(struct cut *cut) {
+static enum sl_status find_small(struct cut *cut) {
   const struct sl__graph *g = cut->graph;
   double step = 0, *us = cut->us; /* of each call; later of each subgraph */
   bool has_stages = false, is_team = is_for_team(cut);
   for (int c = 0; c < g->call_count; c++) {
     us[c] = estimated_us(g, &g->calls[c]);
     has_stages |= g->calls[c].mark.stage > 0;
-  }
-  for (int c = 0; c < g->call_count; c++) {
-    double part = 0;
-    for (int i = 0; i < g->call_count; i++)
-      if (sl__same_part(&g->calls[i], &g->calls[c])) part += us[i];
-    cut->is_small_part[c] = !g->calls[c].mark.stage && part <= 4 * g->slice_us;
     step += us[c];
   }
+  if (find_small_parts(cut) != SL_OK) return SL_NO_MEMORY;
   cut->is_small_step = !has_stages && step <= (is_team ? 400 : 8) * g->slice_us;
   cut->mixes_views = cut->is_small_step && is_team;
   for (int c = 0; c < g->call_count; c++) us[c] = 0;
+  return SL_OK;
 }
 
 /* The first subgraph that the call may join: the call must come after the calls that write its
@@ -304,8 +334,7 @@ static enum sl_status cut_open(struct cut *cut, struct sl__graph *g) {
     bool is_view = g->uses[i].tensor->whole, first_is = g->uses[cut->whole[i]].tensor->whole;
     cut->has_both[cut->whole[i]] |= is_view != first_is;
   }
-  find_small(cut);
-  return SL_OK;
+  return find_small(cut);
 }
 
 static void cut_close(struct cut *cut) {

@@ -220,9 +220,15 @@ static void limit_members(const struct sl__graph *g, struct sl__subgraph *s) {
 /* ---- memory ---- */
 
 static const struct fusion_group *group_of(const struct sl__subgraph *s, int call) {
-  const struct fusion_group *group = s->groups;
-  while (call >= group->end) group++;
-  return group;
+  int low = 0, high = s->group_count - 1;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (call >= s->groups[middle].end)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return &s->groups[low];
 }
 
 /* An internal tensor's memory, and the calls during which it is needed. Different members may be at
@@ -240,17 +246,19 @@ static bool are_together(const struct allocation *a, const struct allocation *b)
   return a->superstep == b->superstep && a->branch != b->branch;
 }
 
-/* The lowest offset beside those of [0, count) of `others` that are needed at the same time. */
-static size_t lowest_offset(const struct allocation *others, int count,
-                            const struct allocation *it) {
+/* The lowest offset beside those of [0, count) of `others` that are needed at the same time; these
+ * are few among all, and `beside` [count] gets them first. */
+static size_t lowest_offset(const struct allocation *others, int count, const struct allocation *it,
+                            const struct allocation **beside) {
   size_t at = 0;
+  int near = 0;
+  for (int i = 0; i < count; i++)
+    if (are_together(&others[i], it)) beside[near++] = &others[i];
   for (bool moved = true; moved;) {
     moved = false;
-    for (int i = 0; i < count; i++) {
-      const struct allocation *o = &others[i];
-      if (!are_together(o, it) || o->use->offset >= at + it->bytes ||
-          at >= o->use->offset + o->bytes)
-        continue;
+    for (int i = 0; i < near; i++) {
+      const struct allocation *o = beside[i];
+      if (o->use->offset >= at + it->bytes || at >= o->use->offset + o->bytes) continue;
       at = aligned(o->use->offset + o->bytes);
       moved = true;
     }
@@ -292,18 +300,41 @@ static struct allocation allocation_of(const struct sl__graph *g, const struct s
   return it;
 }
 
-/* Gives offsets to all local tensors of the subgraph, or to all others; returns their bytes. */
-static size_t allocate_tensors(struct sl__graph *g, struct sl__subgraph *s, int subgraph,
-                               bool local, struct allocation *list) {
+static int compare_numbers(const void *left, const void *right) {
+  int a = *(const int *)left, b = *(const int *)right;
+  return a < b ? -1 : a > b;
+}
+
+/* The uses of the subgraph's internal tensors, each once, in the graph's order; to be freed. NULL
+ * without memory. */
+static int *internal_uses(const struct sl__graph *g, const struct sl__subgraph *s, int *count) {
+  int all = 0, kept = 0;
+  for (int c = s->first; c < s->end; c++) all += g->calls[c].count;
+  int *list = sl__alloc((size_t)all + 1, sizeof *list, "a captured graph");
+  for (int c = s->first; c < s->end && list; c++)
+    for (int k = 0; k < g->calls[c].count; k++) {
+      const struct tensor_use *u = &g->uses[g->calls[c].tensor[k]];
+      if (u->is_internal && !u->is_scratch) list[kept++] = g->calls[c].tensor[k];
+    }
+  if (list) qsort(list, (size_t)kept, sizeof *list, compare_numbers);
+  *count = 0;
+  for (int i = 0; i < kept; i++)
+    if (!*count || list[*count - 1] != list[i]) list[(*count)++] = list[i];
+  return list;
+}
+
+/* Gives offsets to all local tensors among these uses, or to all others; returns their bytes. */
+static size_t allocate_tensors(struct sl__graph *g, struct sl__subgraph *s, const int *uses,
+                               int use_count, bool local, struct allocation *list,
+                               const struct allocation **beside) {
   size_t end = 0;
   int count = 0;
-  for (int i = 0; i < g->use_count; i++) {
-    struct tensor_use *u = &g->uses[i];
-    if (u->is_scratch || !u->is_internal || u->first_subgraph != subgraph) continue;
+  for (int i = 0; i < use_count; i++) {
+    struct tensor_use *u = &g->uses[uses[i]];
     find_local(g, s, u);
     if (u->is_local != local) continue;
     list[count] = allocation_of(g, s, u);
-    u->offset = lowest_offset(list, count, &list[count]);
+    u->offset = lowest_offset(list, count, &list[count], beside);
     if (u->offset + list[count].bytes > end) end = u->offset + list[count].bytes;
     count++;
   }
@@ -341,13 +372,19 @@ enum sl_status sl__subgraph_plan(struct sl__graph *g, int subgraph) {
   if (status == SL_OK && s->has_branches) status = sl__subgraph_find_branches(g, s);
   if (status == SL_OK && s->members > 1) status = make_team(g, s);
   if (status != SL_OK) return status;
-  struct allocation *list = sl__alloc((size_t)g->use_count + 1, sizeof *list, "a captured graph");
-  if (!list) return SL_NO_MEMORY;
-  s->common_at = allocate_tensors(g, s, subgraph, false, list);
+  int count, *uses = internal_uses(g, s, &count);
+  struct allocation *list = sl__alloc((size_t)count + 1, sizeof *list, "a captured graph");
+  const struct allocation **beside =
+      sl__alloc((size_t)count + 1, sizeof(void *), "a captured graph");
+  if (!list || !uses || !beside) SL__TRY(SL_NO_MEMORY);
+  s->common_at = allocate_tensors(g, s, uses, count, false, list, beside);
   s->members_at = s->common_at + scratch_bytes(g, s, false);
   s->local_at = scratch_bytes(g, s, true);
-  s->member_bytes = s->local_at + allocate_tensors(g, s, subgraph, true, list);
+  s->member_bytes = s->local_at + allocate_tensors(g, s, uses, count, true, list, beside);
   s->workspace_bytes = s->members_at + (size_t)(s->members ? s->members : 1) * s->member_bytes;
+out:
   free(list);
-  return SL_OK;
+  free(uses);
+  free(beside);
+  return status;
 }

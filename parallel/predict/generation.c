@@ -9,6 +9,7 @@
 #include "parallel/step/plan.h"
 
 struct generator {
+  struct sl_context *context;
   struct sl__grid grid;
   struct sl__plan *plan;
   struct sl__tensor *token;
@@ -74,8 +75,11 @@ static enum sl_status feed(struct generator *g, int32_t token, bool answer) {
   const struct sl__step step = {
       .carry = g->steps > 0, .keep = true, .position = g->steps++, .x = g->token};
   SL__TRY(sl__tensor_write(g->token, &token));
-  SL__TRY(sl__plan_submit(g->plan, &step));
-  if (answer) SL__TRY(read_logits(g));
+  /* a predictor's threads may submit meanwhile, and both may need the same scratch memory */
+  starpu_pthread_mutex_lock(&g->context->submit_mutex);
+  status = sl__plan_submit(g->plan, &step);
+  starpu_pthread_mutex_unlock(&g->context->submit_mutex);
+  if (status == SL_OK && answer) status = read_logits(g);
 out:
   return status;
 }
@@ -109,7 +113,11 @@ static enum sl_status open_generator(struct sl_model *model, enum sl_math math,
   const struct sl_trainer_options options = {.replicas = 1, .math = math};
   enum sl_status status;
   SL__TRY(sl__grid_new(model, &options, &g->grid));
-  SL__TRY(sl__plan_new(model, &g->grid, 1, 1, false, &g->plan));
+  g->context = model->context;
+  starpu_pthread_mutex_lock(&g->context->submit_mutex);
+  status = sl__plan_new(model, &g->grid, 1, 1, false, &g->plan);
+  starpu_pthread_mutex_unlock(&g->context->submit_mutex);
+  if (status != SL_OK) return status;
   SL__TRY(sl__tensor_host(model->context, &SL_SHAPE(1, 1), SL_I32, NULL, &g->token));
   g->logits = sl__alloc((size_t)g->classes, sizeof *g->logits, "a model's output");
   if (!g->logits) status = SL_NO_MEMORY;
