@@ -303,6 +303,64 @@ static void other_parts_are_refused(void **state) {
   }
 }
 
+/* x [4, 4] -> x / sqrt(mean(x^2) + epsilon) times w -> y */
+static void make_rms(struct graph *g, const struct sl_shape *places, const float *weight) {
+  static const float epsilon[] = {1e-5f};
+  static const int64_t list[] = {-1};
+  static const struct sl__onnx_attribute last = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1};
+  start(g, &SL_SHAPE(4, 4), -1);
+  add_reals(g, "epsilon", SL_SHAPE(1), epsilon);
+  add_reals(g, "w", *places, weight);
+  add(g, "Mul", "/n/Mul", SL__ONNX_NAMES("x", "x"), SL__ONNX_NAMES("q"), NULL);
+  add(g, "ReduceMean", "/n/Mean", SL__ONNX_NAMES("q"), SL__ONNX_NAMES("v"), &last);
+  add(g, "Add", "/n/Add", SL__ONNX_NAMES("v", "epsilon"), SL__ONNX_NAMES("e"), NULL);
+  add(g, "Sqrt", "/n/Sqrt", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("s"), NULL);
+  add(g, "Div", "/n/Div", SL__ONNX_NAMES("x", "s"), SL__ONNX_NAMES("d"), NULL);
+  add(g, "Mul", "/n/Mul_1", SL__ONNX_NAMES("d", "w"), SL__ONNX_NAMES("y"), NULL);
+}
+
+/* x [4, 4] -> LayerNormalization of the last axis -> y */
+static void make_norm(struct graph *g, const struct sl_shape *places, const struct sl_shape *shifts,
+                      const float *weight) {
+  start(g, &SL_SHAPE(4, 4), -1);
+  add_reals(g, "w", *places, weight);
+  add_reals(g, "b", *shifts, weight + 1);
+  add(g, "LayerNormalization", "/n/Norm", SL__ONNX_NAMES("x", "w", "b"), SL__ONNX_NAMES("y"), NULL);
+}
+
+/* A scale is the features', with axes of size 1 before theirs, not that of other axes. */
+static void scales_of_norms_have_the_last_axes(void **state) {
+  (void)state;
+  static const struct sl_shape rows = {2, {1, 4}}, columns = {2, {4, 1}}, features = {1, {4}};
+  static const struct sl_shape deep = {4, {1, 1, 1, 4}};
+  float x[SAMPLES * 16], weight[16];
+  double rms[SAMPLES * 16], norm[SAMPLES * 16];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 16, 0), fill(weight, 16, 1);
+  for (int k = 0; k < SAMPLES * 16; k++) norm[k] = (double)x[k];
+  for (int k = 0; k < SAMPLES * 4; k++) normalise(&SL_SHAPE(1, 4), 1, NULL, NULL, norm + 4 * k);
+  for (int k = 0; k < SAMPLES * 16; k++) {
+    double sum = 0;
+    for (int i = k / 4 * 4; i < k / 4 * 4 + 4; i++) sum += (double)x[i] * (double)x[i] / 4;
+    rms[k] = (double)x[k] / sqrt(sum + 1e-5) * (double)weight[k % 4];
+    norm[k] = norm[k] * (double)weight[k % 4] + (double)weight[1 + k % 4];
+  }
+  for (int i = 0; i < 2; i++) {
+    make_rms(&g, i ? &rows : &features, weight);
+    check_graph(&g, 1, "\"rms\": true", x, rms);
+    make_norm(&g, i ? &rows : &features, &features, weight);
+    check_graph(&g, 1, "layernorm", x, norm);
+    make_rms(&g, i ? &deep : &columns, weight);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Mul_1 (Mul): its scale");
+    make_norm(&g, i ? &deep : &columns, &features, weight);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Norm");
+    make_norm(&g, &features, i ? &deep : &columns, weight);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Norm");
+  }
+}
+
 /* ---- splits, and transposes around recurrent layers ---- */
 
 enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
@@ -466,6 +524,7 @@ int main(void) {
                                      cmocka_unit_test(ways_to_write_states_are_alike),
                                      cmocka_unit_test(layer_norms_of_parts_are_read),
                                      cmocka_unit_test(other_parts_are_refused),
+                                     cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices)};
 #else
