@@ -221,14 +221,6 @@ static enum sl_status check_end(const struct sl__onnx_reader *r, const char *nam
                   r->graph.path, name);
 }
 
-static enum sl_status end_alone(const struct sl__onnx_reader *r) {
-  const char *name = r->graph.output[0].name;
-  enum sl_status status = check_end(r, name);
-  if (status != SL_OK || sl__onnx_find(r, name)->layer == r->model->count - 1) return status;
-  return sl__fail(SL_UNSUPPORTED, "%s: the output '%.64s' is not the last layer's", r->graph.path,
-                  name);
-}
-
 /* The layer that is the output of that name: one of another name or shape is copied. */
 static enum sl_status name_output(struct sl__onnx_reader *r, const char *output, char name[64]) {
   const struct sl__onnx_value *end = sl__onnx_find(r, output);
@@ -242,6 +234,20 @@ static enum sl_status name_output(struct sl__onnx_reader *r, const char *output,
   const struct sl_reshape_options copy = {.layer = {.inputs = layer ? layer->name : "input"},
                                           .shape = end->view};
   return sl__layer_append(r->model, name, &sl__reshape_kind, &copy);
+}
+
+/* The model's output is its last layer's; a shape at the end of the graph becomes that layer. */
+static enum sl_status end_alone(struct sl__onnx_reader *r) {
+  const char *name = r->graph.output[0].name;
+  char layer[64];
+  enum sl_status status = check_end(r, name);
+  if (status != SL_OK) return status;
+  const struct sl__onnx_value *end = sl__onnx_find(r, name);
+  if (end->layer != r->model->count - 1)
+    return sl__fail(SL_UNSUPPORTED, "%s: the output '%.64s' is not the last layer's", r->graph.path,
+                    name);
+  bool is_seen = sl_shape_equal(&end->view, &r->model->layers[end->layer].out);
+  return is_seen ? SL_OK : name_output(r, name, layer);
 }
 
 static enum sl_status end_fields(struct sl__onnx_reader *r) {

@@ -500,6 +500,42 @@ static void splits_become_slices(void **state) {
   }
 }
 
+/* ---- a new shape at the end ---- */
+
+/* x [4, 3, 2] -> Relu -> Reshape or Flatten -> y, as the last nodes. */
+static void a_last_shape_is_the_outputs(void **state) {
+  (void)state;
+  static const int64_t lists[][4] = {{0, 6, 4}, {-1, 24}, {0, 4, 3, 2}};
+  static const struct sl_shape shapes[] = {{2, {6, 4}}, {1, {24}}, {3, {4, 3, 2}}, {1, {24}}};
+  float x[SAMPLES * 24];
+  double want[SAMPLES * 24];
+  fill(x, SAMPLES * 24, 0);
+  for (int k = 0; k < SAMPLES * 24; k++) want[k] = x[k] > 0 ? (double)x[k] : 0;
+  for (int i = 0; i < 4; i++) {
+    bool flat = i == 3;
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(4, 3, 2), -1);
+    add(&g, "Relu", "/act/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("r"), NULL);
+    if (!flat) add_wholes(&g, "shape", shapes[i].ndim + 1, lists[i]);
+    if (flat)
+      add(&g, "Flatten", "/Flatten", SL__ONNX_NAMES("r"), SL__ONNX_NAMES("y"), NULL);
+    else
+      add(&g, "Reshape", "/Reshape", SL__ONNX_NAMES("r", "shape"), SL__ONNX_NAMES("y"), NULL);
+    const char *path = write_graph(&g);
+    OK(sl_model_open(context, path, &m));
+    assert_true(sl_shape_equal(sl_model_output(m), &shapes[i]));
+    assert_int_equal(m->count, i == 2 ? 1 : 2);
+    check_answers(m, x, want);
+    OK(sl_model_load(m, path));
+    OK(sl_model_save(m, in_folder("again.onnx")));
+    sl_model_free(m);
+    OK(sl_model_open(context, in_folder("again.onnx"), &m));
+    assert_true(sl_shape_equal(sl_model_output(m), &shapes[i]));
+    sl_model_free(m);
+  }
+}
+
 #else
 
 static void built_without_protobuf(void **state) {
@@ -526,7 +562,8 @@ int main(void) {
                                      cmocka_unit_test(other_parts_are_refused),
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(turns_name_each_axis_once),
-                                     cmocka_unit_test(splits_become_slices)};
+                                     cmocka_unit_test(splits_become_slices),
+                                     cmocka_unit_test(a_last_shape_is_the_outputs)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
 #endif
