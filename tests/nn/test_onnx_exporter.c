@@ -500,6 +500,80 @@ static void splits_become_slices(void **state) {
   }
 }
 
+/* ---- Resize ---- */
+
+struct resize_case {
+  int opset;
+  const char *mode, *places, *rounds, *policy; /* NULL: the attribute is missing */
+  bool is_read;
+};
+
+static void make_resize(struct graph *g, const struct resize_case *c,
+                        struct sl__onnx_attribute attribute[4]) {
+  static const float scales[] = {1, 1, 2, 2};
+  const char *const names[] = {"mode", "coordinate_transformation_mode", "nearest_mode",
+                               "keep_aspect_ratio_policy"};
+  const char *const texts[] = {c->mode, c->places, c->rounds, c->policy};
+  int count = 0;
+  start(g, &SL_SHAPE(1, 2, 2), -1);
+  g->file.opset = c->opset;
+  add_reals(g, "scales", SL_SHAPE(4), scales);
+  for (int i = 0; i < 4; i++)
+    if (texts[i])
+      attribute[count++] =
+          (struct sl__onnx_attribute){.name = names[i], .type = SL__ONNX_S, .s = texts[i]};
+  if (c->opset < 11)
+    add(g, "Resize", "grow", SL__ONNX_NAMES("x", "scales"), SL__ONNX_NAMES("y"), attribute);
+  else
+    add(g, "Resize", "grow", SL__ONNX_NAMES("x", "", "scales"), SL__ONNX_NAMES("y"), attribute);
+  g->node[0].attributes = count;
+}
+
+/* Only what upsampling computes is read; operator set 10 has no attribute for the pixels' places,
+ * which are asymmetric there. */
+static void resizes_that_compute_otherwise_are_refused(void **state) {
+  (void)state;
+  static const struct resize_case cases[] = {
+      {10, "nearest", .is_read = true},
+      {10, "linear"},
+      {13, "nearest", "asymmetric", "floor", .is_read = true},
+      {13, "nearest", "asymmetric"},
+      {13, "nearest", "half_pixel", "floor"},
+      {13, "linear", .is_read = true},
+      {13, "linear", "half_pixel", .is_read = true},
+      {13, "linear", "pytorch_half_pixel", .is_read = true},
+      {19, "linear", "half_pixel_symmetric", .is_read = true},
+      {11, "linear", "tf_half_pixel_for_nn"},
+      {13, "linear", "align_corners"},
+      {13, "linear", "asymmetric"},
+      {19, "linear", "half_pixel", .policy = "stretch", .is_read = true},
+      {19, "linear", "half_pixel", .policy = "not_larger"},
+      {19, "nearest", "asymmetric", "floor", "not_smaller"}};
+  float x[SAMPLES * 4];
+  double want[SAMPLES * 16];
+  fill(x, SAMPLES * 4, 0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct resize_case *c = &cases[i];
+    struct sl__onnx_attribute attribute[4];
+    struct sl_model *m;
+    struct graph g;
+    make_resize(&g, c, attribute);
+    if (!c->is_read) {
+      FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node grow (Resize)");
+      continue;
+    }
+    for (int k = 0; k < SAMPLES * 16; k++) { /* pixel k of 4 x 4, from a quarter before or behind */
+      const float *from = x + k / 16 * 4;
+      double down = fmin(fmax((k / 4 % 4 + 0.5) / 2 - 0.5, 0), 1);
+      double right = fmin(fmax((k % 4 + 0.5) / 2 - 0.5, 0), 1);
+      if (*c->mode == 'n') down = k / 8 % 2, right = k / 2 % 2;
+      want[k] = (1 - down) * ((1 - right) * (double)from[0] + right * (double)from[1]) +
+                down * ((1 - right) * (double)from[2] + right * (double)from[3]);
+    }
+    check_graph(&g, 1, "upsample2d", x, want);
+  }
+}
+
 /* ---- a new shape at the end ---- */
 
 /* x [4, 3, 2] -> Relu -> Reshape or Flatten -> y, as the last nodes. */
@@ -563,6 +637,7 @@ int main(void) {
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
+                                     cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(a_last_shape_is_the_outputs)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
