@@ -500,6 +500,33 @@ static void splits_become_slices(void **state) {
   }
 }
 
+/* ---- a sum of several ---- */
+
+/* x [3, 4] -> Relu and Tanh -> Sum of both and a constant table, which is in any place. */
+static void sums_keep_all_their_inputs(void **state) {
+  (void)state;
+  static const char *const inputs[][4] = {
+      {"a", "b", "a"}, {"t", "a", "b"}, {"a", "t", "b"}, {"a", "b", "t"}, {"t"}};
+  float x[SAMPLES * 12], table[12];
+  double want[SAMPLES * 12];
+  fill(x, SAMPLES * 12, 0), fill(table, 12, 1);
+  for (int k = 0; k < SAMPLES * 12; k++)
+    want[k] = tanh((double)x[k]) + 2 * (x[k] > 0 ? (double)x[k] : 0);
+  for (int i = 0; i < 5; i++) {
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(3, 4), -1);
+    add_reals(&g, "t", SL_SHAPE(3, 4), table);
+    add(&g, "Relu", "/a/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("a"), NULL);
+    add(&g, "Tanh", "/b/Tanh", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("b"), NULL);
+    add(&g, "Sum", "/Sum", inputs[i], SL__ONNX_NAMES("y"), NULL);
+    if (i)
+      FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node /Sum (Sum)");
+    else
+      check_graph(&g, 3, "\"kind\": \"add\"", x, want);
+  }
+}
+
 /* ---- Resize ---- */
 
 struct resize_case {
@@ -637,6 +664,7 @@ int main(void) {
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
+                                     cmocka_unit_test(sums_keep_all_their_inputs),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(a_last_shape_is_the_outputs)};
 #else
