@@ -500,6 +500,70 @@ static void splits_become_slices(void **state) {
   }
 }
 
+/* ---- ranges ---- */
+
+/* "n" is the batch's size as a list: Shape, Gather, Unsqueeze. */
+static void add_batch_size(struct graph *g) {
+  static const int64_t zero[] = {0};
+  add_wholes(g, "zero", 1, zero);
+  add_wholes(g, "first", 1, zero);
+  g->tensor[g->file.tensors - 1].ndim = 0;
+  add(g, "Shape", "shape", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("s"), NULL);
+  add(g, "Gather", "gather", SL__ONNX_NAMES("s", "first"), SL__ONNX_NAMES("g"), NULL);
+  add(g, "Unsqueeze", "unsqueeze", SL__ONNX_NAMES("g", "zero"), SL__ONNX_NAMES("n"), NULL);
+}
+
+/* x[:, n:], x[:, :n] and x * table[:n] have another meaning with each batch. */
+static void ranges_of_the_batch_are_refused(void **state) {
+  (void)state;
+  static const int64_t one[] = {1}, far[] = {INT64_MAX};
+  float table[12];
+  struct sl_model *m;
+  struct graph g;
+  fill(table, 12, 0);
+  for (int i = 0; i < 4; i++) {
+    start(&g, &SL_SHAPE(4, 3), -1);
+    add_wholes(&g, "one", 1, one);
+    add_wholes(&g, "far", 1, far);
+    add_reals(&g, "table", SL_SHAPE(4, 3), table);
+    add_batch_size(&g);
+    add(&g, "Slice", "cut",
+        SL__ONNX_NAMES(i < 2 ? "x" : "table", i % 2 ? "n" : "zero", i % 2 ? "far" : "n",
+                       i < 2 ? "one" : "zero"),
+        SL__ONNX_NAMES(i < 2 ? "y" : "t"), NULL);
+    if (i > 1) add(&g, "Add", "add", SL__ONNX_NAMES("x", "t"), SL__ONNX_NAMES("y"), NULL);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+          "node cut (Slice): its range depends on the batch's size");
+  }
+}
+
+/* The least number of all is an exporter's word for "from the beginning". */
+static void the_least_number_is_the_beginning(void **state) {
+  (void)state;
+  static const int64_t numbers[] = {INT64_MIN, 2, 1, -1};
+  static const char *const names[] = {"least", "two", "one", "back"};
+  float x[SAMPLES * 12];
+  double want[SAMPLES * 12];
+  struct graph g;
+  fill(x, SAMPLES * 12, 0);
+  for (int i = 0; i < 2; i++) {
+    int64_t count = i ? 12 : 6;
+    start(&g, &SL_SHAPE(4, 3), -1);
+    for (int k = 0; k < 4; k++) add_wholes(&g, names[k], 1, numbers + k);
+    if (i)
+      add(&g, "Slice", "flip", SL__ONNX_NAMES("x", "back", "least", "one", "back"),
+          SL__ONNX_NAMES("y"), NULL);
+    else
+      add(&g, "Slice", "cut", SL__ONNX_NAMES("x", "least", "two", "one"), SL__ONNX_NAMES("y"),
+          NULL);
+    for (int64_t k = 0; k < SAMPLES * count; k++) {
+      int64_t row = k % count / 3;
+      want[k] = (double)x[k / count * 12 + (i ? 3 - row : row) * 3 + k % 3];
+    }
+    check_graph(&g, 1, i ? "flip" : "slice", x, want);
+  }
+}
+
 /* ---- a sum of several ---- */
 
 /* x [3, 4] -> Relu and Tanh -> Sum of both and a constant table, which is in any place. */
@@ -664,6 +728,8 @@ int main(void) {
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
+                                     cmocka_unit_test(ranges_of_the_batch_are_refused),
+                                     cmocka_unit_test(the_least_number_is_the_beginning),
                                      cmocka_unit_test(sums_keep_all_their_inputs),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(a_last_shape_is_the_outputs)};
