@@ -49,7 +49,7 @@ enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node) {
   int axes = x.view.ndim + 1 - axis;
   if (!fits_places(weight, &x.view, axes) || (bias && !fits_places(bias, &x.view, axes)))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "its scale and bias must have the sizes of the last %d axes", axes);
+                           "its scale and bias must have the shape of the normalised axes");
   o.axes = axes == 1 ? 0 : axes;
   o.plain = !bias && are_all(weight, 1);
   SL__TRY(sl__onnx_append(r, node, weight->name, &sl__layernorm_kind, &o, &x, 1));
@@ -238,8 +238,7 @@ static enum sl_status take_scale(reader *r, const node_of **last, const struct s
     const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
     if (t && t->count > 1)
       return sl__onnx_refuse(r, user, SL_UNSUPPORTED,
-                             "its scale must have the sizes of the %d axes of the mean before it",
-                             axes);
+                             "its scale must have the shape of the normalised axes");
   }
   return SL_OK;
 }
