@@ -264,14 +264,29 @@ out:
   return status;
 }
 
+/* A layer must take each input; a node that takes its shape alone is no layer. */
+static enum sl_status check_inputs(const struct sl__onnx_reader *r) {
+  const struct sl__onnx_end *inputs[SL_MAX_FIELDS];
+  int count;
+  enum sl_status status = find_inputs(r, inputs, &count);
+  for (int i = 0; status == SL_OK && i < r->model->input_count; i++)
+    if (!r->model->layers[i].consumers)
+      status = sl__fail(SL_UNSUPPORTED,
+                        "%s: no node takes the values of its input '%.64s'; export the model "
+                        "without this input",
+                        r->graph.path, inputs[i]->name);
+  return status;
+}
+
 static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *context) {
   enum sl_status status;
   SL__TRY(begin(r, context));
   SL__TRY(fold_constants(r)); /* first: a layer looks ahead to the nodes after it */
   for (int n = 0; n < r->graph.nodes; n++)
     if (r->needed[n] && !r->done[n]) SL__TRY(read_node(r, n));
-  status = has_names(r, r->graph.outputs, r->graph.output[0].name, "output") ? end_fields(r)
-                                                                             : end_alone(r);
+  SL__TRY(has_names(r, r->graph.outputs, r->graph.output[0].name, "output") ? end_fields(r)
+                                                                            : end_alone(r));
+  status = check_inputs(r);
 out:
   return status;
 }

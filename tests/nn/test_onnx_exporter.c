@@ -665,6 +665,64 @@ static void resizes_that_compute_otherwise_are_refused(void **state) {
   }
 }
 
+/* ---- several inputs ---- */
+
+/* No node takes the second input, or only its shape. */
+static void unused_inputs_are_named(void **state) {
+  (void)state;
+  static const int64_t numbers[] = {0, 1, 4};
+  const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", 0);
+  for (int i = 0; i < 2; i++) {
+    struct sl__onnx_end inputs[] = {{"x", SL__ONNX_FLOAT, 2, {-1, 4}},
+                                    {"spare time", SL__ONNX_FLOAT, 2, {-1, 3}}};
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(4), -1);
+    g.file.input = inputs;
+    g.file.inputs = 2;
+    add_wholes(&g, "zero", 1, numbers);
+    add_wholes(&g, "one", 1, numbers + 1);
+    add_wholes(&g, "four", 1, numbers + 2);
+    add_wholes(&g, "said", 2, (const int64_t[]){0, 4});
+    add(&g, "Shape", "shape", SL__ONNX_NAMES("spare time"), SL__ONNX_NAMES("s"), NULL);
+    add(&g, "Slice", "n", SL__ONNX_NAMES("s", "zero", "one"), SL__ONNX_NAMES("n"), NULL);
+    add(&g, "Concat", "list", SL__ONNX_NAMES("n", "four"), SL__ONNX_NAMES("list"), &axis);
+    add(&g, "Relu", "relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("r"), NULL);
+    add(&g, "Reshape", "view", SL__ONNX_NAMES("r", i ? "list" : "said"), SL__ONNX_NAMES("y"), NULL);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+          "x.onnx: no node takes the values of its input 'spare time'");
+    assert_null(m);
+  }
+}
+
+/* Tokens beside numbers: words [2] by an embedding, then joined with x [4]. */
+static void tokens_beside_numbers_are_read(void **state) {
+  (void)state;
+  static const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", 1);
+  struct sl__onnx_end inputs[] = {{"words", SL__ONNX_INT64, 2, {-1, 2}},
+                                  {"x", SL__ONNX_FLOAT, 2, {-1, 4}}};
+  float x[SAMPLES * 6], table[7 * 3];
+  double want[SAMPLES * 10];
+  struct graph g;
+  fill(x, SAMPLES * 6, 0), fill(table, 7 * 3, 1);
+  for (int n = 0; n < SAMPLES; n++) {
+    for (int t = 0; t < 2; t++) {
+      int word = (5 * n + 3 * t) % 7;
+      x[6 * n + t] = (float)word;
+      for (int k = 0; k < 3; k++) want[10 * n + 3 * t + k] = (double)table[3 * word + k];
+    }
+    for (int k = 0; k < 4; k++) want[10 * n + 6 + k] = (double)x[6 * n + 2 + k];
+  }
+  start(&g, &SL_SHAPE(4), -1);
+  g.file.input = inputs;
+  g.file.inputs = 2;
+  add_reals(&g, "table", SL_SHAPE(7, 3), table);
+  add(&g, "Gather", "gather", SL__ONNX_NAMES("table", "words"), SL__ONNX_NAMES("e"), NULL);
+  add(&g, "Flatten", "flatten", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("f"), NULL);
+  add(&g, "Concat", "join", SL__ONNX_NAMES("f", "x"), SL__ONNX_NAMES("y"), &axis);
+  check_graph(&g, 4, "embedding", x, want);
+}
+
 /* ---- a new shape at the end ---- */
 
 /* x [4, 3, 2] -> Relu -> Reshape or Flatten -> y, as the last nodes. */
@@ -732,6 +790,8 @@ int main(void) {
                                      cmocka_unit_test(the_least_number_is_the_beginning),
                                      cmocka_unit_test(sums_keep_all_their_inputs),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
+                                     cmocka_unit_test(unused_inputs_are_named),
+                                     cmocka_unit_test(tokens_beside_numbers_are_read),
                                      cmocka_unit_test(a_last_shape_is_the_outputs)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
