@@ -176,6 +176,8 @@ static enum sl_status find_piece(const struct plan *plan, const struct source *s
                     "%s: has no tensor \"%.80s\" for the model's %s; is it of another "
                     "model?",
                     plan->files.path, piece->name + piece->optional, source->rule->parameter);
+  enum sl_status status = sl__safetensors_check_read(piece->file, piece->entry);
+  if (status != SL_OK) return status;
   if (!sl_shape_equal(&piece->entry->shape, &piece->shape))
     return sl__fail(SL_BAD_SHAPE, "%s: tensor \"%.80s\" is %s, the model's %s needs %s",
                     sl__safetensors_path(piece->file), piece->entry->name,

@@ -227,6 +227,33 @@ static void a_weight_that_is_not_loaded_is_needed(void **state) {
   sl_model_free(m);
 }
 
+/* A tensor that no model can have, of 6 dimensions or of an unknown type, hinders no other one. */
+static void unread_tensors_are_passed_over(void **state) {
+  (void)state;
+#define BIAS "{\"bn.bias\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
+  static const char *const headers[] = {
+      BIAS "\"mask\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,4],\"data_offsets\":[16,32]}}",
+      BIAS "\"mask\":{\"dtype\":\"F6_E2\",\"shape\":[4],\"data_offsets\":[16,32]}}"};
+#undef BIAS
+  struct sl_model *m = model_of("fc", "new", 2);
+  for (int i = 0; i < 2; i++) {
+    char bytes[512], *report;
+    float values[8] = {7, 7, 7, 7};
+    uint64_t length = strlen(headers[i]);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, headers[i], length);
+    memcpy(bytes + 8 + length, values, sizeof values);
+    const char *path = put("unread.safetensors", bytes, 8 + length + sizeof values);
+    OK(load_by(m, path, NULL, &report));
+    assert_non_null(strstr(report, "mask"));
+    free(report);
+    assert_true(first_value(m, "bn.bias") == 7);
+    FAILS(load_by(m, path, "mask=bn.weight", NULL), SL_UNSUPPORTED,
+          i ? "\"mask\" is of type F6_E2" : "\"mask\" has 6 dimensions");
+  }
+  sl_model_free(m);
+}
+
 static struct sl_model *target;
 static const char *source;
 static enum sl_status load_once(void) {
@@ -250,6 +277,7 @@ int main(void) {
                                      cmocka_unit_test(bad_maps_change_nothing),
                                      cmocka_unit_test(bad_files_change_nothing),
                                      cmocka_unit_test(shared_weights_must_agree),
+                                     cmocka_unit_test(unread_tensors_are_passed_over),
                                      cmocka_unit_test(a_shared_weights_second_name_is_enough),
                                      cmocka_unit_test(a_weight_that_is_not_loaded_is_needed),
                                      cmocka_unit_test(short_memory_is_reported)};
