@@ -256,6 +256,9 @@ void sl__report_row(FILE *out, const char *name, const struct sl_shape *shape, c
                     const char *more);
 /* The number of the state dict's entry of that name, as sl_model_parameter counts; -1: none. */
 int sl__find_parameter(const struct sl_model *model, const char *name);
+/* The number of the weight that a layer shares under this name of its own, "LAYER.weight"; -1:
+ * there is no such layer. */
+int sl__find_shared(const struct sl_model *model, const char *name);
 /* Is it PyTorch's count of batches, which Starling does not need? */
 bool sl__is_batch_count(const char *name);
 /* PyTorch writes a shared weight under both layers' names. *found: `name` is such a second name in

@@ -66,6 +66,17 @@ int sl__find_parameter(const struct sl_model *model, const char *name) {
   return -1;
 }
 
+int sl__find_shared(const struct sl_model *model, const char *name) {
+  char weight[96];
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    snprintf(weight, sizeof weight, "%s.weight", layer->name);
+    if (layer->tied_to >= 0 && !strcmp(weight, name))
+      return sl__find_parameter(model, model->layers[layer->tied_to].params.part[0].name);
+  }
+  return -1;
+}
+
 /* ---- one tensor ---- */
 
 static enum sl_status find_built(struct sl_model *model, const char *name, struct state *state) {
@@ -237,28 +248,20 @@ bool sl__is_batch_count(const char *name) {
 enum sl_status sl__check_shared(struct sl_model *model, const struct sl__safetensors *file,
                                 const struct sl__copy *copy, const char *entry, const char *name,
                                 bool *found) {
-  struct state own = {0};
-  char weight[96];
-  *found = false;
-  for (int i = 0; i < model->count; i++) {
-    const struct sl__layer *layer = &model->layers[i];
-    snprintf(weight, sizeof weight, "%s.weight", layer->name);
-    if (layer->tied_to < 0 || strcmp(weight, name)) continue;
-    *found = true;
-    const struct sl__param *part = &model->layers[layer->tied_to].params.part[0];
-    find_state(model, part->name, &own);
-    float *values = sl__alloc((size_t)sl_shape_count(&part->shape), sizeof *values, name);
-    if (!values) return SL_NO_MEMORY;
-    enum sl_status status = sl__safetensors_floats(file, entry, &part->shape, values);
-    if (status == SL_OK && memcmp(values, values_of(copy, model, &own), part_bytes(part)))
-      status = sl__fail(SL_BAD_FILE,
-                        "%s: \"%.60s\" and \"%.60s\" differ, but the model has one weight for both "
-                        "layers; it was trained without sharing",
-                        sl__safetensors_path(file), entry, part->name);
-    free(values);
-    return status;
-  }
-  return SL_OK;
+  struct state own;
+  *found = state_at(model, sl__find_shared(model, name), &own);
+  if (!*found) return SL_OK;
+  const struct sl__param *part = own.part;
+  float *values = sl__alloc((size_t)sl_shape_count(&part->shape), sizeof *values, name);
+  if (!values) return SL_NO_MEMORY;
+  enum sl_status status = sl__safetensors_floats(file, entry, &part->shape, values);
+  if (status == SL_OK && memcmp(values, values_of(copy, model, &own), part_bytes(part)))
+    status = sl__fail(SL_BAD_FILE,
+                      "%s: \"%.60s\" and \"%.60s\" differ, but the model has one weight for both "
+                      "layers; it was trained without sharing",
+                      sl__safetensors_path(file), entry, part->name);
+  free(values);
+  return status;
 }
 
 static enum sl_status check_surplus(struct sl_model *model, const struct sl__safetensors *file,
@@ -277,13 +280,25 @@ static enum sl_status check_surplus(struct sl_model *model, const struct sl__saf
   return SL_OK;
 }
 
+/* The parameter's name in the file: its own, or another layer's that shares it. PyTorch's tools may
+ * keep any one of these names. */
+static const char *name_in(const struct sl_model *model, const struct sl__safetensors *file, int i,
+                           const char *own) {
+  if (sl__safetensors_find(file, own)) return own;
+  for (size_t k = 0; k < sl__safetensors_count(file); k++) {
+    const char *name = sl__safetensors_at(file, k)->name;
+    if (sl__find_shared(model, name) == i) return name;
+  }
+  return own;
+}
+
 static enum sl_status copy_file(const struct sl_model *model, const struct sl__safetensors *file,
                                 struct sl__copy *copy) {
   enum sl_status status = SL_OK;
   struct state state;
   for (int i = 0; state_at(model, i, &state); i++) {
-    SL__TRY(sl__safetensors_floats(file, state.part->name, &state.part->shape,
-                                   values_of(copy, model, &state)));
+    const char *name = name_in(model, file, i, state.part->name);
+    SL__TRY(sl__safetensors_floats(file, name, &state.part->shape, values_of(copy, model, &state)));
   }
   SL__TRY(sl__copy_check(copy, model, sl__safetensors_path(file)));
 out:

@@ -123,26 +123,28 @@ out:
   return status;
 }
 
-/* The second names of shared weights: if the weight was loaded, too, both must be the same. */
+/* A tensor with the second name of a shared weight: it is the weight where the file has no other
+ * name of it. Else both must be the same. */
+static enum sl_status match_second(struct match *m, size_t i, const char *name) {
+  const struct sl__safetensors_entry *entry = sl__safetensors_at(m->file, i);
+  int to = sl__find_shared(m->model, name);
+  struct sl_shape shape;
+  bool found;
+  if (to < 0) return SL_OK;
+  if (!m->source[to]) return load(m, entry, to, &m->fate[i]);
+  sl_model_parameter(m->model, to, &shape);
+  if (!sl_shape_equal(&m->source[to]->shape, &shape)) return SL_OK; /* the weight is not loaded */
+  m->fate[i] = NOT_NEEDED;
+  if (!sl_shape_equal(&entry->shape, &shape)) return SL_OK;
+  return sl__check_shared(m->model, m->file, &m->copy, entry->name, name, &found);
+}
+
 static enum sl_status match_shared(struct match *m, struct map *map) {
   enum sl_status status = SL_OK;
   for (size_t i = 0; i < sl__safetensors_count(m->file); i++) {
-    const struct sl__safetensors_entry *entry = sl__safetensors_at(m->file, i);
-    char name[MOST_NAME], own[MOST_NAME];
-    if (m->fate[i] != ONLY_IN_FILE || !map_name(map, entry->name, name)) continue;
-    for (int l = 0; l < m->model->count; l++) {
-      const struct sl__layer *layer = &m->model->layers[l];
-      bool found;
-      snprintf(own, sizeof own, "%s.weight", layer->name);
-      if (layer->tied_to < 0 || strcmp(own, name)) continue;
-      m->fate[i] = NOT_NEEDED;
-      const struct sl__param *part = &m->model->layers[layer->tied_to].params.part[0];
-      const struct sl__safetensors_entry *source =
-          m->source[sl__find_parameter(m->model, part->name)];
-      bool both = source && sl_shape_equal(&source->shape, &part->shape) &&
-                  sl_shape_equal(&entry->shape, &part->shape);
-      if (both) SL__TRY(sl__check_shared(m->model, m->file, &m->copy, entry->name, name, &found));
-    }
+    char name[MOST_NAME];
+    if (m->fate[i] == ONLY_IN_FILE && map_name(map, sl__safetensors_at(m->file, i)->name, name))
+      SL__TRY(match_second(m, i, name));
   }
 out:
   return status;

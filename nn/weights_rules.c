@@ -106,15 +106,10 @@ static enum sl_status set_shapes(struct source *source, const struct sl_shape *w
 /* The parameter itself, or the one that the layer of this name shares. */
 static enum sl_status find_target(const struct sl_model *model, struct source *source) {
   const char *name = source->rule->parameter;
-  char weight[96];
   source->parameter = sl__find_parameter(model, name);
-  for (int i = 0; i < model->count && source->parameter < 0; i++) {
-    const struct sl__layer *layer = &model->layers[i];
-    snprintf(weight, sizeof weight, "%s.weight", layer->name);
-    if (layer->tied_to < 0 || strcmp(weight, name)) continue;
-    const struct sl__layer *owner = &model->layers[layer->tied_to];
-    source->parameter = sl__find_parameter(model, owner->params.part[0].name);
-    source->second = true;
+  if (source->parameter < 0) {
+    source->parameter = sl__find_shared(model, name);
+    source->second = source->parameter >= 0;
   }
   return source->parameter >= 0 ? SL_OK
                                 : fail_rule(source->rule, "is for no parameter of the model");
@@ -165,18 +160,24 @@ static void plan_free(struct plan *plan) {
 
 /* ---- loading: what is in the file ---- */
 
-static enum sl_status find_piece(const struct plan *plan, const struct source *source,
-                                 struct piece *piece) {
-  char has[96], wanted[96];
+static bool look_up(const struct plan *plan, struct piece *piece) {
   piece->entry = sl__tensor_files_find(&plan->files, piece->name, &piece->file);
   if (!piece->entry && piece->optional)
     piece->entry = sl__tensor_files_find(&plan->files, piece->name + piece->optional, &piece->file);
-  if (!piece->entry && source->second && source->count == 1) return SL_OK;
+  return piece->entry;
+}
+
+static enum sl_status find_piece(const struct plan *plan, const struct source *source,
+                                 struct piece *piece) {
+  char has[96], wanted[96];
+  if (!look_up(plan, piece) && source->second && source->count == 1) return SL_OK;
   if (!piece->entry)
     return sl__fail(SL_BAD_FILE,
                     "%s: has no tensor \"%.80s\" for the model's %s; is it of another "
                     "model?",
                     plan->files.path, piece->name + piece->optional, source->rule->parameter);
+  enum sl_status status = sl__safetensors_check_read(piece->file, piece->entry);
+  if (status != SL_OK) return status;
   if (!sl_shape_equal(&piece->entry->shape, &piece->shape))
     return sl__fail(SL_BAD_SHAPE, "%s: tensor \"%.80s\" is %s, the model's %s needs %s",
                     sl__safetensors_path(piece->file), piece->entry->name,
@@ -185,13 +186,31 @@ static enum sl_status find_piece(const struct plan *plan, const struct source *s
   return SL_OK;
 }
 
+/* Lets a shared weight be read by the rule for its second name if the file has none of the tensors
+ * of the first one. */
+static bool take_second(struct plan *plan, struct source *first) {
+  for (int k = 0; k < first->count; k++)
+    if (look_up(plan, &first->pieces[k])) return false;
+  for (int i = 0; i < plan->count; i++) {
+    const struct source *other = &plan->sources[i];
+    if (!other->second || !other->found || other->parameter != first->parameter) continue;
+    plan->of[first->parameter] = other;
+    return true;
+  }
+  return false;
+}
+
+/* Second names first: a first name may be missing beside them. */
 static enum sl_status find_all(struct plan *plan) {
   enum sl_status status = SL_OK;
-  for (int i = 0; i < plan->count; i++) {
-    struct source *source = &plan->sources[i];
-    for (int k = 0; k < source->count; k++) SL__TRY(find_piece(plan, source, &source->pieces[k]));
-    source->found = source->count && source->pieces[0].entry;
-  }
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < plan->count; i++) {
+      struct source *source = &plan->sources[i];
+      if (!source->count || source->second == (pass == 1)) continue;
+      if (!source->second && take_second(plan, source)) continue;
+      for (int k = 0; k < source->count; k++) SL__TRY(find_piece(plan, source, &source->pieces[k]));
+      source->found = source->pieces[0].entry;
+    }
 out:
   return status;
 }

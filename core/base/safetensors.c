@@ -64,17 +64,18 @@ static enum sl_status fail_entry(const struct sl__safetensors *file, const char 
 
 /* The header's shape; *bytes of the whole tensor, from a product that may not overflow. */
 static enum sl_status parse_shape(const struct sl__safetensors *file, const char *name,
-                                  const json_t *list, struct sl_shape *shape, size_t *bytes) {
+                                  const json_t *list, struct sl__safetensors_entry *entry,
+                                  size_t *bytes) {
   size_t ndim = json_array_size(list);
   if (!json_is_array(list)) return fail_entry(file, name, "has no list \"shape\"");
-  if (ndim > SL_MAX_DIMS) return fail_entry(file, name, "has more than 5 dimensions");
-  shape->ndim = (int)ndim;
+  entry->dimensions = ndim;
+  entry->shape.ndim = ndim > SL_MAX_DIMS ? SL_MAX_DIMS : (int)ndim;
   for (size_t i = 0; i < ndim; i++) {
     const json_t *number = json_array_get(list, i);
     json_int_t dim = json_integer_value(number);
     if (!json_is_integer(number) || dim < 0)
       return fail_entry(file, name, "has a dimension that is no natural number");
-    shape->dim[i] = dim;
+    if (i < SL_MAX_DIMS) entry->shape.dim[i] = dim;
     if (__builtin_mul_overflow(*bytes, (size_t)dim, bytes))
       return fail_entry(file, name, "has a shape too large for any memory");
   }
@@ -101,16 +102,18 @@ static enum sl_status parse_entry(const struct sl__safetensors *file, const char
   size_t begin = 0, end = 0;
   const char *dtype = json_string_value(json_object_get(value, "dtype"));
   if (!dtype) return fail_entry(file, name, "has no \"dtype\"");
-  size_t bytes = dtype_size(dtype);
-  if (bytes == 0) return fail_entry(file, name, "has an unknown dtype");
-  SL__TRY(parse_shape(file, name, json_object_get(value, "shape"), &entry->shape, &bytes));
+  size_t size = dtype_size(dtype), bytes = size ? size : 1;
+  SL__TRY(parse_shape(file, name, json_object_get(value, "shape"), entry, &bytes));
   SL__TRY(parse_offsets(file, name, json_object_get(value, "data_offsets"), &begin, &end));
-  if (end - begin != bytes)
+  /* a value of an unknown type has a bit at least */
+  if (size ? end - begin != bytes : bytes / 8 > end - begin)
     SL__TRY(fail_entry(file, name, "has a shape that differs from its size"));
+  if (entry->dimensions > SL_MAX_DIMS)
+    entry->shape = SL_SHAPE((int64_t)(bytes / (size ? size : 1)));
   entry->name = name;
   entry->dtype = dtype;
   entry->data = file->data + begin;
-  entry->bytes = bytes;
+  entry->bytes = end - begin;
 out:
   return status;
 }
@@ -313,6 +316,21 @@ static void floats_of_doubles(const uint8_t *data, size_t count, float *values) 
   }
 }
 
+enum sl_status sl__safetensors_check_read(const struct sl__safetensors *file,
+                                          const struct sl__safetensors_entry *entry) {
+  char name[64], dtype[64];
+  if (entry->dimensions > SL_MAX_DIMS)
+    return sl__fail(SL_UNSUPPORTED, "%s: tensor \"%s\" has %zu dimensions; at most %d are read",
+                    file->path, shown(entry->name, name), entry->dimensions, SL_MAX_DIMS);
+  if (!dtype_size(entry->dtype))
+    return sl__fail(
+        SL_UNSUPPORTED,
+        "%s: tensor \"%s\" is of type %s, which is not known; save it as F32, F16, BF16 "
+        "or F64",
+        file->path, shown(entry->name, name), shown(entry->dtype, dtype));
+  return SL_OK;
+}
+
 enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const char *name,
                                       const struct sl_shape *shape, float *values) {
   const struct sl__safetensors_entry *entry = sl__safetensors_find(file, name);
@@ -320,6 +338,8 @@ enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const 
   if (!entry)
     return sl__fail(SL_BAD_FILE, "%s: has no tensor \"%s\"; is it of another model?", file->path,
                     name);
+  enum sl_status status = sl__safetensors_check_read(file, entry);
+  if (status != SL_OK) return status;
   if (!sl_shape_equal(&entry->shape, shape))
     return sl__fail(SL_BAD_SHAPE,
                     "%s: tensor \"%s\" is %s, the model needs %s; was it saved from a model of "
@@ -327,7 +347,7 @@ enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const 
                     file->path, name, sl_shape_text(&entry->shape, has, sizeof has),
                     sl_shape_text(shape, wanted, sizeof wanted));
   if (file->mapping.bytes) {
-    enum sl_status status = sl__file_map_check(file->path, &file->mapping);
+    status = sl__file_map_check(file->path, &file->mapping);
     if (status != SL_OK) return status;
   }
   if (strcmp(entry->dtype, "F32") == 0)

@@ -23,6 +23,7 @@ struct sl__safetensors_entry {
   struct sl_shape shape;
   const void *data;
   size_t bytes;
+  size_t dimensions; /* in the file; if above SL_MAX_DIMS, shape is that of all values in a row */
 };
 
 size_t sl__safetensors_count(const struct sl__safetensors *file);
@@ -36,8 +37,12 @@ const char *sl__safetensors_path(const struct sl__safetensors *file);
 const char *sl__safetensors_metadata(const struct sl__safetensors *file, const char *key);
 /* All data behind the header. */
 const void *sl__safetensors_data(const struct sl__safetensors *file, size_t *size);
+/* SL_UNSUPPORTED if the tensor has a type that is not known, or more than SL_MAX_DIMS dimensions.
+ * Such tensors do not hinder a program that needs others of the file. */
+enum sl_status sl__safetensors_check_read(const struct sl__safetensors *file,
+                                          const struct sl__safetensors_entry *entry);
 /* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for another type, SL_BAD_SHAPE
- * unless entry has this shape. */
+ * unless entry has this shape, SL_UNSUPPORTED as above. */
 enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const char *name,
                                       const struct sl_shape *shape, float *values);
 

@@ -531,7 +531,8 @@ enum { SL_MOST_JOINED = 4 };
 struct sl_weight_rule {
   /** Of the model, as sl_model_parameter names it. The second name of a shared weight
    * ("head.weight", where the layer shares another one's): the tensor may be missing, must have the
-   * weight's values, and is not written. NULL: tensors that are in the file for other programs. */
+   * weight's values, is the weight where its own tensors are missing, and is not written. NULL:
+   * tensors that are in the file for other programs. */
   const char *parameter;
   /** The tensor's name in the file, or up to SL_MOST_JOINED names, separated by commas, of tensors
    * that follow each other along the parameter's first axis. A beginning in brackets may be missing

@@ -89,3 +89,10 @@ enum sl_status sl__onnx_axis(const struct sl__onnx_reader *r, const struct sl__o
   *found = (int)(axis < 0 ? axis + ndim : axis);
   return SL_OK;
 }
+
+enum sl_status sl__onnx_check_range(const struct sl__onnx_reader *r,
+                                    const struct sl__onnx_node *node, int64_t start, int64_t end) {
+  if (start != SL__ONNX_BATCH && end != SL__ONNX_BATCH) return SL_OK;
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                         "its range depends on the batch's size, which a model does not know");
+}

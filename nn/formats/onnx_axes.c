@@ -131,6 +131,7 @@ enum sl_status sl__onnx_read_slice(reader *r, const node_of *node) {
   SL__TRY(one_number(r, node, "axes", 3, &axis));
   if (sl__onnx_has(node, 4)) SL__TRY(one_number(r, node, "steps", 4, &step));
   SL__TRY(sample_axis(r, node, axis, x.view.ndim, &o.axis));
+  SL__TRY(sl__onnx_check_range(r, node, start, end));
   int64_t size = x.view.dim[o.axis];
   if (step == -1 && (start == -1 || start >= size - 1) && end < -size) {
     struct sl_flip_options flip = {.axis = o.axis};

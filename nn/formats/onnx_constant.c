@@ -285,6 +285,7 @@ static enum sl_status fold_slice(struct sl__onnx_reader *r, const struct sl__onn
   memcpy(y->dim, x->dim, sizeof y->dim);
   for (int i = 0; i < count; i++) {
     SL__TRY(sl__onnx_axis(r, node, axes ? axes[i] : i, x->ndim, &axis));
+    SL__TRY(sl__onnx_check_range(r, node, starts[i], ends[i]));
     int64_t from = clamp(starts[i], x->dim[axis]), to = clamp(ends[i], x->dim[axis]);
     if ((steps && steps[i] != 1) || from >= to)
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has steps other than 1, or an empty result");

@@ -299,7 +299,13 @@ static enum sl_status add_constant(reader *r, const node_of *node, int constant)
 }
 
 enum sl_status sl__onnx_read_add(reader *r, const node_of *node) {
-  for (int i = 0; i < 2; i++)
-    if (sl__onnx_constant(r, node, i)) return add_constant(r, node, i);
+  for (int i = 0; i < node->inputs; i++) {
+    if (!sl__onnx_constant(r, node, i)) continue;
+    if (node->inputs == 2) return add_constant(r, node, i);
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "adds a constant to %d outputs, for which there is no layer; add it to "
+                           "one of them",
+                           node->inputs - 1);
+  }
   return append_several(r, node, &sl__add_kind, &(struct sl_add_options){0});
 }

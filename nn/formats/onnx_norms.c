@@ -10,6 +10,18 @@ static bool are_all(const struct sl__onnx_tensor *t, float value) {
   return true;
 }
 
+/* Has it one value for each place of a sample's last axes? Only axes of size 1 may come before
+ * them: a scale along another axis can have the same number of values. */
+static bool fits_places(const struct sl__onnx_tensor *t, const struct sl_shape *shape, int axes) {
+  bool fits = t->reals && t->ndim >= axes && t->ndim <= shape->ndim + 1;
+  int64_t places = 1;
+  for (int d = 1; fits && d <= axes; d++) {
+    fits = t->dim[t->ndim - d] == shape->dim[shape->ndim - d];
+    places *= shape->dim[shape->ndim - d];
+  }
+  return fits && t->count == places;
+}
+
 static enum sl_status get_epsilon(const reader *r, const node_of *node, float *epsilon) {
   enum sl_status status = sl__onnx_get_real(r, node, "epsilon", 1e-5f, epsilon);
   if (status == SL_OK && !(*epsilon > 0))
@@ -34,7 +46,11 @@ enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node) {
   SL__TRY(get_epsilon(r, node, &o.epsilon));
   if (axis == 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute axis: the batch's axis");
-  o.axes = axis == x.view.ndim ? 0 : x.view.ndim + 1 - axis;
+  int axes = x.view.ndim + 1 - axis;
+  if (!fits_places(weight, &x.view, axes) || (bias && !fits_places(bias, &x.view, axes)))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "its scale and bias must have the shape of the normalised axes");
+  o.axes = axes == 1 ? 0 : axes;
   o.plain = !bias && are_all(weight, 1);
   SL__TRY(sl__onnx_append(r, node, weight->name, &sl__layernorm_kind, &o, &x, 1));
   if (!o.plain) {
@@ -81,7 +97,7 @@ static const struct sl__onnx_tensor *channel_constant(reader *r, const node_of *
     const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
     if (!t || !t->reals) continue;
     int axis = t->ndim - shape->ndim;
-    bool fits = axis >= 0 && t->dim[axis] == shape->dim[0] && t->count == shape->dim[0];
+    bool fits = axis >= 0 && axis < 2 && t->dim[axis] == shape->dim[0] && t->count == shape->dim[0];
     if (!fits && (t->count != 1 || t->reals[0] != nothing)) continue;
     *last = user;
     return t;
@@ -163,6 +179,19 @@ out:
   return status;
 }
 
+/* A constant factor or summand of the next node, one value for each place of the last axes. */
+static const struct sl__onnx_tensor *place_constant(reader *r, const node_of **last, const char *op,
+                                                    const struct sl_shape *shape, int axes) {
+  const node_of *user = follows(r, *last, op);
+  for (int i = 0; user && user->inputs == 2 && i < 2; i++) {
+    const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
+    if (!t || !fits_places(t, shape, axes)) continue;
+    *last = user;
+    return t;
+  }
+  return NULL;
+}
+
 /* The nodes of an RMS normalisation behind the square; false if these are others. */
 static bool find_rms(reader *r, const node_of *square, const node_of *part[4], float *epsilon,
                      int64_t axes[2]) {
@@ -198,6 +227,22 @@ static bool take_axes(const value_of *x, const int64_t axes[2], struct sl_layern
   return true;
 }
 
+/* Takes the scale of each place behind an RMS normalisation; *weight NULL: there is none, or one
+ * number, which is no part of the layer. */
+static enum sl_status take_scale(reader *r, const node_of **last, const struct sl_shape *shape,
+                                 int axes, const struct sl__onnx_tensor **weight) {
+  const node_of *user = follows(r, *last, "Mul");
+  *weight = place_constant(r, last, "Mul", shape, axes);
+  if (*weight) done(r, *last);
+  for (int i = 0; user && !*weight && i < user->inputs; i++) {
+    const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
+    if (t && t->count > 1)
+      return sl__onnx_refuse(r, user, SL_UNSUPPORTED,
+                             "its scale must have the shape of the normalised axes");
+  }
+  return SL_OK;
+}
+
 enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found) {
   struct sl_layernorm_options o = {.rms = true};
   const struct sl__onnx_tensor *weight = NULL;
@@ -208,15 +253,8 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   *found = false;
   if (!find_rms(r, node, part, &o.epsilon, axes) || !take_axes(x, axes, &o)) return SL_OK;
   for (int i = 0; i < 4; i++) done(r, part[i]);
-  const node_of *last = part[3], *scaled = follows(r, last, "Mul");
-  for (int i = 0; scaled && i < scaled->inputs && !weight; i++)
-    weight = sl__onnx_constant(r, scaled, i);
-  if (weight && weight->reals && weight->count > 1) {
-    done(r, scaled);
-    last = scaled;
-  } else {
-    weight = NULL;
-  }
+  const node_of *last = part[3];
+  SL__TRY(take_scale(r, &last, &x->view, (int)axes[1], &weight));
   o.plain = !weight;
   *found = true;
   SL__TRY(sl__onnx_make_view(r, node, &input));
@@ -258,25 +296,6 @@ static bool are_alike(const reader *r, const node_of *const mean[2], const int64
   for (int i = 0; alike && i < 2; i++)
     alike = sl__onnx_get_whole(r, mean[i], "keepdims", 1, &keeps) == SL_OK && keeps == 1;
   return alike;
-}
-
-/* A constant factor or summand of the next node, one value for each place of the last axes. */
-static const struct sl__onnx_tensor *place_constant(reader *r, const node_of **last, const char *op,
-                                                    const struct sl_shape *shape, int axes) {
-  const node_of *user = follows(r, *last, op);
-  for (int i = 0; user && user->inputs == 2 && i < 2; i++) {
-    const struct sl__onnx_tensor *t = sl__onnx_constant(r, user, i);
-    bool fits = t && t->reals && t->ndim >= axes;
-    int64_t places = 1;
-    for (int d = 1; fits && d <= axes; d++) {
-      fits = t->dim[t->ndim - d] == shape->dim[shape->ndim - d];
-      places *= shape->dim[shape->ndim - d];
-    }
-    if (!fits || t->count != places) continue;
-    *last = user;
-    return t;
-  }
-  return NULL;
 }
 
 static enum sl_status append_layernorm(reader *r, const node_of *before, const value_of *x,

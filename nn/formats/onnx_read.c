@@ -221,14 +221,6 @@ static enum sl_status check_end(const struct sl__onnx_reader *r, const char *nam
                   r->graph.path, name);
 }
 
-static enum sl_status end_alone(const struct sl__onnx_reader *r) {
-  const char *name = r->graph.output[0].name;
-  enum sl_status status = check_end(r, name);
-  if (status != SL_OK || sl__onnx_find(r, name)->layer == r->model->count - 1) return status;
-  return sl__fail(SL_UNSUPPORTED, "%s: the output '%.64s' is not the last layer's", r->graph.path,
-                  name);
-}
-
 /* The layer that is the output of that name: one of another name or shape is copied. */
 static enum sl_status name_output(struct sl__onnx_reader *r, const char *output, char name[64]) {
   const struct sl__onnx_value *end = sl__onnx_find(r, output);
@@ -242,6 +234,20 @@ static enum sl_status name_output(struct sl__onnx_reader *r, const char *output,
   const struct sl_reshape_options copy = {.layer = {.inputs = layer ? layer->name : "input"},
                                           .shape = end->view};
   return sl__layer_append(r->model, name, &sl__reshape_kind, &copy);
+}
+
+/* The model's output is its last layer's; a shape at the end of the graph becomes that layer. */
+static enum sl_status end_alone(struct sl__onnx_reader *r) {
+  const char *name = r->graph.output[0].name;
+  char layer[64];
+  enum sl_status status = check_end(r, name);
+  if (status != SL_OK) return status;
+  const struct sl__onnx_value *end = sl__onnx_find(r, name);
+  if (end->layer != r->model->count - 1)
+    return sl__fail(SL_UNSUPPORTED, "%s: the output '%.64s' is not the last layer's", r->graph.path,
+                    name);
+  bool is_seen = sl_shape_equal(&end->view, &r->model->layers[end->layer].out);
+  return is_seen ? SL_OK : name_output(r, name, layer);
 }
 
 static enum sl_status end_fields(struct sl__onnx_reader *r) {
@@ -258,14 +264,29 @@ out:
   return status;
 }
 
+/* A layer must take each input; a node that takes its shape alone is no layer. */
+static enum sl_status check_inputs(const struct sl__onnx_reader *r) {
+  const struct sl__onnx_end *inputs[SL_MAX_FIELDS];
+  int count;
+  enum sl_status status = find_inputs(r, inputs, &count);
+  for (int i = 0; status == SL_OK && i < r->model->input_count; i++)
+    if (!r->model->layers[i].consumers)
+      status = sl__fail(SL_UNSUPPORTED,
+                        "%s: no node takes the values of its input '%.64s'; export the model "
+                        "without this input",
+                        r->graph.path, inputs[i]->name);
+  return status;
+}
+
 static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *context) {
   enum sl_status status;
   SL__TRY(begin(r, context));
   SL__TRY(fold_constants(r)); /* first: a layer looks ahead to the nodes after it */
   for (int n = 0; n < r->graph.nodes; n++)
     if (r->needed[n] && !r->done[n]) SL__TRY(read_node(r, n));
-  status = has_names(r, r->graph.outputs, r->graph.output[0].name, "output") ? end_fields(r)
-                                                                             : end_alone(r);
+  SL__TRY(has_names(r, r->graph.outputs, r->graph.output[0].name, "output") ? end_fields(r)
+                                                                            : end_alone(r));
+  status = check_inputs(r);
 out:
   return status;
 }

@@ -4,8 +4,9 @@
 
 #include "nn/formats/onnx.h"
 
-/* The batch's size in a constant shape; the size is not known. */
-#define SL__ONNX_BATCH INT64_MIN
+/* The batch's size in a constant shape; the size is not known. A number that no file needs:
+ * exporters write INT64_MIN for the end of a slice that runs backward. */
+#define SL__ONNX_BATCH (INT64_MIN + 0x5717)
 
 /* Position of the batch's axis: around recurrent layers PyTorch puts it after the time's. */
 enum sl__onnx_order {
@@ -111,6 +112,9 @@ enum sl_status sl__onnx_must_be(const struct sl__onnx_reader *r, const struct sl
 /* The number of an axis, counted from the front. SL_BAD_FILE if there is no such axis. */
 enum sl_status sl__onnx_axis(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                              int64_t axis, int ndim, int *found);
+/* Refuses a slice whose start or end is the batch's size. */
+enum sl_status sl__onnx_check_range(const struct sl__onnx_reader *r,
+                                    const struct sl__onnx_node *node, int64_t start, int64_t end);
 
 /* ---- nodes (onnx_constant.c, onnx_operators.c) ---- */
 

@@ -323,26 +323,48 @@ static enum sl_status append_upsampling(reader *r, const node_of *node, const va
   return sl__onnx_append(r, node, NULL, &sl__upsample2d_kind, &plane, x, 1);
 }
 
-/* The pixels' places: nearest takes floor(i / scale), linear has centres at halves. */
+/* An attribute's text, or the usual one. */
+static enum sl_status get_way(const reader *r, const node_of *node, const char *name,
+                              const char *usual, const char **way) {
+  enum sl_status status = sl__onnx_get_text(r, node, name, way);
+  if (!*way) *way = usual;
+  return status;
+}
+
+/* Does the layer compute the same? Its pixels' places: nearest takes floor(i / scale), linear has
+ * centres at halves. Before operator set 11 nodes have no choice: places are asymmetric. */
+static enum sl_status check_ways(const reader *r, const node_of *node, bool *linear, bool *same) {
+  bool is_old = r->graph.opset < 11 || !strcmp(node->op, "Upsample");
+  const char *mode, *places, *rounds, *policy;
+  enum sl_status status;
+  SL__TRY(get_way(r, node, "mode", "nearest", &mode));
+  SL__TRY(get_way(r, node, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel",
+                  &places));
+  SL__TRY(get_way(r, node, "nearest_mode", is_old ? "floor" : "round_prefer_floor", &rounds));
+  SL__TRY(get_way(r, node, "keep_aspect_ratio_policy", "stretch", &policy));
+  /* these three differ only for a scale that is no whole number, or a single pixel that stays one;
+   * tf_half_pixel_for_nn has other places */
+  bool at_halves = !strcmp(places, "half_pixel") || !strcmp(places, "pytorch_half_pixel") ||
+                   !strcmp(places, "half_pixel_symmetric");
+  bool floors = !strcmp(places, "asymmetric") && !strcmp(rounds, "floor");
+  *linear = !strcmp(mode, "linear");
+  *same = !strcmp(policy, "stretch") && (*linear ? at_halves : !strcmp(mode, "nearest") && floors);
+out:
+  return status;
+}
+
 enum sl_status sl__onnx_read_resize(reader *r, const node_of *node) {
-  const char *mode, *places, *rounds;
-  bool is_resize = !strcmp(node->op, "Resize");
+  bool linear, same;
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
-  SL__TRY(sl__onnx_get_text(r, node, "mode", &mode));
-  SL__TRY(sl__onnx_get_text(r, node, "coordinate_transformation_mode", &places));
-  SL__TRY(sl__onnx_get_text(r, node, "nearest_mode", &rounds));
+  SL__TRY(check_ways(r, node, &linear, &same));
   SL__TRY(sl__onnx_must_be(r, node, "antialias", 0, 0));
-  bool linear = mode && !strcmp(mode, "linear");
-  bool at_halves = is_resize && (!places || strstr(places, "half_pixel"));
-  bool floors = !is_resize || (rounds && !strcmp(rounds, "floor"));
-  bool nearest = (!mode || !strcmp(mode, "nearest")) && floors &&
-                 (!is_resize || (places && !strcmp(places, "asymmetric")));
-  if (x.view.ndim < 2 || x.view.ndim > 3 || !(linear ? at_halves : nearest))
+  if (x.view.ndim < 2 || x.view.ndim > 3 || !same)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "nearest (asymmetric, floor) and linear (half_pixel) of [N, C, H, W] "
-                           "and [N, C, L] are supported");
+                           "nearest (asymmetric, floor) and linear (half_pixel, from operator set "
+                           "11 on) of [N, C, H, W] and [N, C, L] are supported, with the policy "
+                           "stretch");
   SL__TRY(append_upsampling(r, node, &x, linear));
   status = sl__onnx_give_first(r, node, NULL);
 out:

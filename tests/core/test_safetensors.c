@@ -51,7 +51,16 @@ static void test_hostile_headers(void **state) {
       {"{\"a\":" T("F32", "2", "0,8") "} x", 8, "damaged header"},
       {"{\"a\":1}", 0, "no \"dtype\""},
       {"{\"a\":{}}", 0, "no \"dtype\""},
-      {"{\"a\":" T("F33", "2", "0,8") "}", 8, "unknown dtype"},
+      {"{\"a\":" T("F33", "2", "0,8") "}", 8, NULL}, /* a type of a later format */
+      {"{\"a\":" T("F4", "6", "0,3") ",\"b\":" T("U8", "1", "3,4") "}", 4, NULL},
+      {"{\"a\":" T("F33", "2", "0,8") "}", 9, "1 bytes too many"},
+      {"{\"a\":" T("F33", "2", "0,8") "}", 7, "beyond the end"},
+      {"{\"a\":" T("F33", "2", "8,0") "}", 8, "run backwards"},
+      {"{\"a\":" T("F33", "2", "0") "}", 8, "no pair"},
+      {"{\"a\":" T("F33", "-2", "0,8") "}", 8, "no natural number"},
+      {"{\"a\":" T("F33", "4294967296,4294967296,4", "0,8") "}", 8, "too large"},
+      {"{\"a\":" T("F33", "2", "0,3") ",\"b\":" T("U8", "2", "2,4") "}", 4, "overlaps"},
+      {"{\"a\":" T("F33", "2", "0,1") ",\"b\":" T("U8", "2", "2,4") "}", 4, "unused bytes"},
       {"{\"a\":{\"dtype\":7,\"shape\":[],\"data_offsets\":[0,4]}}", 4, "no \"dtype\""},
       {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,4]}}", 4, "no list \"shape\""},
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4]}}", 4, "no pair"},
@@ -61,7 +70,11 @@ static void test_hostile_headers(void **state) {
       {"{\"a\":" T("U8", "4.0", "0,4") "}", 4, "no natural number"},
       {"{\"a\":" T("U8", "-4", "0,4") "}", 4, "no natural number"},
       {"{\"a\":" T("U8", "-2,-2", "0,4") "}", 4, "no natural number"},
-      {"{\"a\":" T("U8", "1,1,1,1,1,4", "0,4") "}", 4, "more than 5"},
+      {"{\"a\":" T("U8", "1,1,1,1,1,4", "0,4") "}", 4, NULL},
+      {"{\"a\":" T("U8", "1,1,1,1,1,5", "0,4") "}", 4, "differs from its size"},
+      {"{\"a\":" T("U8", "1,1,1,1,1,-4", "0,4") "}", 4, "no natural number"},
+      {"{\"a\":" T("U8", "1,1,1,1,1,4.0", "0,4") "}", 4, "no natural number"},
+      {"{\"a\":" T("U8", "1,1,1,1,4294967296,4294967296", "0,4") "}", 4, "too large"},
       {"{\"a\":" T("U8", "4", "4,0") "}", 4, "run backwards"},
       {"{\"a\":" T("U8", "4", "-4,0") "}", 4, "run backwards"},
       {"{\"a\":" T("U8", "5", "0,5") "}", 4, "beyond the end"},
@@ -78,7 +91,7 @@ static void test_hostile_headers(void **state) {
       {"{\"a\":" T("U8", "3", "1,4") "}", 4, "unused bytes"},
       {"{\"a\\u0000b\":" T("U8", "4", "0,4") "}", 4, "damaged header"},
       {"{\"\xff\":" T("U8", "4", "0,4") "}", 4, "damaged header"},
-      {"{\"\\u001b[31m\":" T("U9", "4", "0,4") "}", 4, "\"?[31m\""},
+      {"{\"\\u001b[31m\":" T("U9", "4", "0,5") "}", 4, "\"?[31m\""},
   };
   uint8_t bytes[1024];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -192,6 +205,31 @@ static void test_float_types(void **state) {
   sl__safetensors_close(file);
 }
 
+/* Tensors that cannot be read do not hide the others: one with many dimensions, one of a type of a
+ * later format. */
+static void test_unread_tensors(void **state) {
+  (void)state;
+  uint8_t bytes[512];
+  struct sl__safetensors *file;
+  float values[8];
+  size_t size = make_bytes("{\"deep\":" T("F32", "1,1,1,1,1,2", "0,8") ",\"new\":" T(
+                               "F6", "2", "8,10") ",\"known\":" T("F16", "2", "10,14") "}",
+                           14, bytes);
+  assert_int_equal(sl__safetensors_parse("a file", bytes, size, &file), SL_OK);
+  assert_int_equal(sl__safetensors_count(file), 3);
+  assert_int_equal(sl__safetensors_find(file, "deep")->bytes, 8);
+  assert_int_equal(sl__safetensors_find(file, "new")->bytes, 2);
+  assert_string_equal(sl__safetensors_find(file, "new")->dtype, "F6");
+  assert_int_equal(sl__safetensors_floats(file, "known", &SL_SHAPE(2), values), SL_OK);
+  FAILS(sl__safetensors_floats(file, "deep", &SL_SHAPE(2), values), SL_UNSUPPORTED,
+        "a file: tensor \"deep\" has 6 dimensions");
+  FAILS(sl__safetensors_floats(file, "deep", &SL_SHAPE(1, 1, 1, 1, 1), values), SL_UNSUPPORTED,
+        "6 dimensions");
+  FAILS(sl__safetensors_floats(file, "new", &SL_SHAPE(2), values), SL_UNSUPPORTED,
+        "a file: tensor \"new\" is of type F6");
+  sl__safetensors_close(file);
+}
+
 static void test_bad_writes(void **state) {
   (void)state;
   static const float values[4];
@@ -285,10 +323,15 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_hostile_headers), cmocka_unit_test(test_lengths_that_lie),
-      cmocka_unit_test(test_nesting),         cmocka_unit_test(test_cut_anywhere),
-      cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_float_types),
-      cmocka_unit_test(test_bad_writes),      cmocka_unit_test(test_written_by_pytorch),
+      cmocka_unit_test(test_hostile_headers),
+      cmocka_unit_test(test_lengths_that_lie),
+      cmocka_unit_test(test_nesting),
+      cmocka_unit_test(test_cut_anywhere),
+      cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_float_types),
+      cmocka_unit_test(test_unread_tensors),
+      cmocka_unit_test(test_bad_writes),
+      cmocka_unit_test(test_written_by_pytorch),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);

@@ -177,6 +177,83 @@ static void shared_weights_must_agree(void **state) {
   sl_model_free(m);
 }
 
+/* A file may have the second name alone: the weight is loaded from it. */
+static void a_shared_weights_second_name_is_enough(void **state) {
+  (void)state;
+  struct sl_model *m = tied();
+  float values[15] = {1, 2, 3};
+  const struct sl__safetensors_entry entry = {"net.decoder.weight", "F32", SL_SHAPE(5, 3), values,
+                                              sizeof values};
+  const char *path = in_folder("second.safetensors");
+  char *report;
+  OK(sl__safetensors_write(path, &entry, 1, NULL, NULL));
+  OK(load_by(m, path, "net.=", &report));
+  assert_non_null(strstr(report, "loaded from net.decoder.weight"));
+  assert_non_null(strstr(report, "1 of the model's 1 tensors loaded, 15 of 15 values"));
+  assert_null(strstr(report, "not needed"));
+  float *got = get_values(m, "embed.weight");
+  assert_memory_equal(got, values, sizeof values);
+  free(got);
+  free(report);
+  sl_model_free(m);
+}
+
+/* Where the first name has another shape, no weight is loaded, and none is called needless. */
+static void a_weight_that_is_not_loaded_is_needed(void **state) {
+  (void)state;
+  struct sl_model *m = tied();
+  float values[15] = {1, 2, 3};
+  const struct sl__safetensors_entry entries[] = {
+      {"embed.weight", "F32", SL_SHAPE(3, 5), values, sizeof values},
+      {"decoder.weight", "F32", SL_SHAPE(5, 3), values, sizeof values}};
+  const char *path = in_folder("shapes.safetensors");
+  OK(sl__safetensors_write(path, entries, 2, NULL, NULL));
+  FAILS(load_by(m, path, NULL, NULL), SL_BAD_FILE, "no tensor has");
+  struct sl_model *more = new_model(SL_SHAPE(2));
+  OK(sl_embedding(more, "embed", &(struct sl_embedding_options){.vocabulary = 5, .features = 3}));
+  OK(sl_dense(more, "fc", &(struct sl_dense_options){.features = 3, .positions = true}));
+  OK(sl_dense(more, "decoder",
+              &(struct sl_dense_options){
+                  .layer.shares = "embed", .features = 5, .no_bias = true, .positions = true}));
+  const struct sl__safetensors_entry three[] = {
+      entries[0], entries[1], {"fc.bias", "F32", SL_SHAPE(3), values, 12}};
+  char *report;
+  OK(sl__safetensors_write(path, three, 3, NULL, NULL));
+  OK(load_by(more, path, NULL, &report));
+  assert_non_null(strstr(report, "other shape in the file"));
+  assert_null(strstr(report, "not needed"));
+  free(report);
+  sl_model_free(more);
+  sl_model_free(m);
+}
+
+/* A tensor that no model can have, of 6 dimensions or of an unknown type, hinders no other one. */
+static void unread_tensors_are_passed_over(void **state) {
+  (void)state;
+#define BIAS "{\"bn.bias\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
+  static const char *const headers[] = {
+      BIAS "\"mask\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,4],\"data_offsets\":[16,32]}}",
+      BIAS "\"mask\":{\"dtype\":\"F6_E2\",\"shape\":[4],\"data_offsets\":[16,32]}}"};
+#undef BIAS
+  struct sl_model *m = model_of("fc", "new", 2);
+  for (int i = 0; i < 2; i++) {
+    char bytes[512], *report;
+    float values[8] = {7, 7, 7, 7};
+    uint64_t length = strlen(headers[i]);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, headers[i], length);
+    memcpy(bytes + 8 + length, values, sizeof values);
+    const char *path = put("unread.safetensors", bytes, 8 + length + sizeof values);
+    OK(load_by(m, path, NULL, &report));
+    assert_non_null(strstr(report, "mask"));
+    free(report);
+    assert_true(first_value(m, "bn.bias") == 7);
+    FAILS(load_by(m, path, "mask=bn.weight", NULL), SL_UNSUPPORTED,
+          i ? "\"mask\" is of type F6_E2" : "\"mask\" has 6 dimensions");
+  }
+  sl_model_free(m);
+}
+
 static struct sl_model *target;
 static const char *source;
 static enum sl_status load_once(void) {
@@ -195,9 +272,14 @@ static void short_memory_is_reported(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_are_mapped),          cmocka_unit_test(other_files_are_read),
-      cmocka_unit_test(bad_maps_change_nothing),   cmocka_unit_test(bad_files_change_nothing),
-      cmocka_unit_test(shared_weights_must_agree), cmocka_unit_test(short_memory_is_reported)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(names_are_mapped),
+                                     cmocka_unit_test(other_files_are_read),
+                                     cmocka_unit_test(bad_maps_change_nothing),
+                                     cmocka_unit_test(bad_files_change_nothing),
+                                     cmocka_unit_test(shared_weights_must_agree),
+                                     cmocka_unit_test(unread_tensors_are_passed_over),
+                                     cmocka_unit_test(a_shared_weights_second_name_is_enough),
+                                     cmocka_unit_test(a_weight_that_is_not_loaded_is_needed),
+                                     cmocka_unit_test(short_memory_is_reported)};
   return cmocka_run_group_tests(tests, open_all, close_all);
 }

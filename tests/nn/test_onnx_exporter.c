@@ -303,6 +303,64 @@ static void other_parts_are_refused(void **state) {
   }
 }
 
+/* x [4, 4] -> x / sqrt(mean(x^2) + epsilon) times w -> y */
+static void make_rms(struct graph *g, const struct sl_shape *places, const float *weight) {
+  static const float epsilon[] = {1e-5f};
+  static const int64_t list[] = {-1};
+  static const struct sl__onnx_attribute last = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1};
+  start(g, &SL_SHAPE(4, 4), -1);
+  add_reals(g, "epsilon", SL_SHAPE(1), epsilon);
+  add_reals(g, "w", *places, weight);
+  add(g, "Mul", "/n/Mul", SL__ONNX_NAMES("x", "x"), SL__ONNX_NAMES("q"), NULL);
+  add(g, "ReduceMean", "/n/Mean", SL__ONNX_NAMES("q"), SL__ONNX_NAMES("v"), &last);
+  add(g, "Add", "/n/Add", SL__ONNX_NAMES("v", "epsilon"), SL__ONNX_NAMES("e"), NULL);
+  add(g, "Sqrt", "/n/Sqrt", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("s"), NULL);
+  add(g, "Div", "/n/Div", SL__ONNX_NAMES("x", "s"), SL__ONNX_NAMES("d"), NULL);
+  add(g, "Mul", "/n/Mul_1", SL__ONNX_NAMES("d", "w"), SL__ONNX_NAMES("y"), NULL);
+}
+
+/* x [4, 4] -> LayerNormalization of the last axis -> y */
+static void make_norm(struct graph *g, const struct sl_shape *places, const struct sl_shape *shifts,
+                      const float *weight) {
+  start(g, &SL_SHAPE(4, 4), -1);
+  add_reals(g, "w", *places, weight);
+  add_reals(g, "b", *shifts, weight + 1);
+  add(g, "LayerNormalization", "/n/Norm", SL__ONNX_NAMES("x", "w", "b"), SL__ONNX_NAMES("y"), NULL);
+}
+
+/* A scale is the features', with axes of size 1 before theirs, not that of other axes. */
+static void scales_of_norms_have_the_last_axes(void **state) {
+  (void)state;
+  static const struct sl_shape rows = {2, {1, 4}}, columns = {2, {4, 1}}, features = {1, {4}};
+  static const struct sl_shape deep = {4, {1, 1, 1, 4}};
+  float x[SAMPLES * 16], weight[16];
+  double rms[SAMPLES * 16], norm[SAMPLES * 16];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 16, 0), fill(weight, 16, 1);
+  for (int k = 0; k < SAMPLES * 16; k++) norm[k] = (double)x[k];
+  for (int k = 0; k < SAMPLES * 4; k++) normalise(&SL_SHAPE(1, 4), 1, NULL, NULL, norm + 4 * k);
+  for (int k = 0; k < SAMPLES * 16; k++) {
+    double sum = 0;
+    for (int i = k / 4 * 4; i < k / 4 * 4 + 4; i++) sum += (double)x[i] * (double)x[i] / 4;
+    rms[k] = (double)x[k] / sqrt(sum + 1e-5) * (double)weight[k % 4];
+    norm[k] = norm[k] * (double)weight[k % 4] + (double)weight[1 + k % 4];
+  }
+  for (int i = 0; i < 2; i++) {
+    make_rms(&g, i ? &rows : &features, weight);
+    check_graph(&g, 1, "\"rms\": true", x, rms);
+    make_norm(&g, i ? &rows : &features, &features, weight);
+    check_graph(&g, 1, "layernorm", x, norm);
+    make_rms(&g, i ? &deep : &columns, weight);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Mul_1 (Mul): its scale");
+    make_norm(&g, i ? &deep : &columns, &features, weight);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Norm");
+    make_norm(&g, &features, i ? &deep : &columns, weight);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Norm");
+  }
+}
+
 /* ---- splits, and transposes around recurrent layers ---- */
 
 enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
@@ -442,6 +500,265 @@ static void splits_become_slices(void **state) {
   }
 }
 
+/* ---- ranges ---- */
+
+/* "n" is the batch's size as a list: Shape, Gather, Unsqueeze. */
+static void add_batch_size(struct graph *g) {
+  static const int64_t zero[] = {0};
+  add_wholes(g, "zero", 1, zero);
+  add_wholes(g, "first", 1, zero);
+  g->tensor[g->file.tensors - 1].ndim = 0;
+  add(g, "Shape", "shape", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("s"), NULL);
+  add(g, "Gather", "gather", SL__ONNX_NAMES("s", "first"), SL__ONNX_NAMES("g"), NULL);
+  add(g, "Unsqueeze", "unsqueeze", SL__ONNX_NAMES("g", "zero"), SL__ONNX_NAMES("n"), NULL);
+}
+
+/* x[:, n:], x[:, :n] and x * table[:n] have another meaning with each batch. */
+static void ranges_of_the_batch_are_refused(void **state) {
+  (void)state;
+  static const int64_t one[] = {1}, far[] = {INT64_MAX};
+  float table[12];
+  struct sl_model *m;
+  struct graph g;
+  fill(table, 12, 0);
+  for (int i = 0; i < 4; i++) {
+    start(&g, &SL_SHAPE(4, 3), -1);
+    add_wholes(&g, "one", 1, one);
+    add_wholes(&g, "far", 1, far);
+    add_reals(&g, "table", SL_SHAPE(4, 3), table);
+    add_batch_size(&g);
+    add(&g, "Slice", "cut",
+        SL__ONNX_NAMES(i < 2 ? "x" : "table", i % 2 ? "n" : "zero", i % 2 ? "far" : "n",
+                       i < 2 ? "one" : "zero"),
+        SL__ONNX_NAMES(i < 2 ? "y" : "t"), NULL);
+    if (i > 1) add(&g, "Add", "add", SL__ONNX_NAMES("x", "t"), SL__ONNX_NAMES("y"), NULL);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+          "node cut (Slice): its range depends on the batch's size");
+  }
+}
+
+/* The least number of all is an exporter's word for "from the beginning". */
+static void the_least_number_is_the_beginning(void **state) {
+  (void)state;
+  static const int64_t numbers[] = {INT64_MIN, 2, 1, -1};
+  static const char *const names[] = {"least", "two", "one", "back"};
+  float x[SAMPLES * 12];
+  double want[SAMPLES * 12];
+  struct graph g;
+  fill(x, SAMPLES * 12, 0);
+  for (int i = 0; i < 2; i++) {
+    int64_t count = i ? 12 : 6;
+    start(&g, &SL_SHAPE(4, 3), -1);
+    for (int k = 0; k < 4; k++) add_wholes(&g, names[k], 1, numbers + k);
+    if (i)
+      add(&g, "Slice", "flip", SL__ONNX_NAMES("x", "back", "least", "one", "back"),
+          SL__ONNX_NAMES("y"), NULL);
+    else
+      add(&g, "Slice", "cut", SL__ONNX_NAMES("x", "least", "two", "one"), SL__ONNX_NAMES("y"),
+          NULL);
+    for (int64_t k = 0; k < SAMPLES * count; k++) {
+      int64_t row = k % count / 3;
+      want[k] = (double)x[k / count * 12 + (i ? 3 - row : row) * 3 + k % 3];
+    }
+    check_graph(&g, 1, i ? "flip" : "slice", x, want);
+  }
+}
+
+/* ---- a sum of several ---- */
+
+/* x [3, 4] -> Relu and Tanh -> Sum of both and a constant table, which is in any place. */
+static void sums_keep_all_their_inputs(void **state) {
+  (void)state;
+  static const char *const inputs[][4] = {
+      {"a", "b", "a"}, {"t", "a", "b"}, {"a", "t", "b"}, {"a", "b", "t"}, {"t"}};
+  float x[SAMPLES * 12], table[12];
+  double want[SAMPLES * 12];
+  fill(x, SAMPLES * 12, 0), fill(table, 12, 1);
+  for (int k = 0; k < SAMPLES * 12; k++)
+    want[k] = tanh((double)x[k]) + 2 * (x[k] > 0 ? (double)x[k] : 0);
+  for (int i = 0; i < 5; i++) {
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(3, 4), -1);
+    add_reals(&g, "t", SL_SHAPE(3, 4), table);
+    add(&g, "Relu", "/a/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("a"), NULL);
+    add(&g, "Tanh", "/b/Tanh", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("b"), NULL);
+    add(&g, "Sum", "/Sum", inputs[i], SL__ONNX_NAMES("y"), NULL);
+    if (i)
+      FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node /Sum (Sum)");
+    else
+      check_graph(&g, 3, "\"kind\": \"add\"", x, want);
+  }
+}
+
+/* ---- Resize ---- */
+
+struct resize_case {
+  int opset;
+  const char *mode, *places, *rounds, *policy; /* NULL: the attribute is missing */
+  bool is_read;
+};
+
+static void make_resize(struct graph *g, const struct resize_case *c,
+                        struct sl__onnx_attribute attribute[4]) {
+  static const float scales[] = {1, 1, 2, 2};
+  const char *const names[] = {"mode", "coordinate_transformation_mode", "nearest_mode",
+                               "keep_aspect_ratio_policy"};
+  const char *const texts[] = {c->mode, c->places, c->rounds, c->policy};
+  int count = 0;
+  start(g, &SL_SHAPE(1, 2, 2), -1);
+  g->file.opset = c->opset;
+  add_reals(g, "scales", SL_SHAPE(4), scales);
+  for (int i = 0; i < 4; i++)
+    if (texts[i])
+      attribute[count++] =
+          (struct sl__onnx_attribute){.name = names[i], .type = SL__ONNX_S, .s = texts[i]};
+  if (c->opset < 11)
+    add(g, "Resize", "grow", SL__ONNX_NAMES("x", "scales"), SL__ONNX_NAMES("y"), attribute);
+  else
+    add(g, "Resize", "grow", SL__ONNX_NAMES("x", "", "scales"), SL__ONNX_NAMES("y"), attribute);
+  g->node[0].attributes = count;
+}
+
+/* Only what upsampling computes is read; operator set 10 has no attribute for the pixels' places,
+ * which are asymmetric there. */
+static void resizes_that_compute_otherwise_are_refused(void **state) {
+  (void)state;
+  static const struct resize_case cases[] = {
+      {10, "nearest", .is_read = true},
+      {10, "linear"},
+      {13, "nearest", "asymmetric", "floor", .is_read = true},
+      {13, "nearest", "asymmetric"},
+      {13, "nearest", "half_pixel", "floor"},
+      {13, "linear", .is_read = true},
+      {13, "linear", "half_pixel", .is_read = true},
+      {13, "linear", "pytorch_half_pixel", .is_read = true},
+      {19, "linear", "half_pixel_symmetric", .is_read = true},
+      {11, "linear", "tf_half_pixel_for_nn"},
+      {13, "linear", "align_corners"},
+      {13, "linear", "asymmetric"},
+      {19, "linear", "half_pixel", .policy = "stretch", .is_read = true},
+      {19, "linear", "half_pixel", .policy = "not_larger"},
+      {19, "nearest", "asymmetric", "floor", "not_smaller"}};
+  float x[SAMPLES * 4];
+  double want[SAMPLES * 16];
+  fill(x, SAMPLES * 4, 0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct resize_case *c = &cases[i];
+    struct sl__onnx_attribute attribute[4];
+    struct sl_model *m;
+    struct graph g;
+    make_resize(&g, c, attribute);
+    if (!c->is_read) {
+      FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node grow (Resize)");
+      continue;
+    }
+    for (int k = 0; k < SAMPLES * 16; k++) { /* pixel k of 4 x 4, from a quarter before or behind */
+      const float *from = x + k / 16 * 4;
+      double down = fmin(fmax((k / 4 % 4 + 0.5) / 2 - 0.5, 0), 1);
+      double right = fmin(fmax((k % 4 + 0.5) / 2 - 0.5, 0), 1);
+      if (*c->mode == 'n') down = k / 8 % 2, right = k / 2 % 2;
+      want[k] = (1 - down) * ((1 - right) * (double)from[0] + right * (double)from[1]) +
+                down * ((1 - right) * (double)from[2] + right * (double)from[3]);
+    }
+    check_graph(&g, 1, "upsample2d", x, want);
+  }
+}
+
+/* ---- several inputs ---- */
+
+/* No node takes the second input, or only its shape. */
+static void unused_inputs_are_named(void **state) {
+  (void)state;
+  static const int64_t numbers[] = {0, 1, 4};
+  const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", 0);
+  for (int i = 0; i < 2; i++) {
+    struct sl__onnx_end inputs[] = {{"x", SL__ONNX_FLOAT, 2, {-1, 4}},
+                                    {"spare time", SL__ONNX_FLOAT, 2, {-1, 3}}};
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(4), -1);
+    g.file.input = inputs;
+    g.file.inputs = 2;
+    add_wholes(&g, "zero", 1, numbers);
+    add_wholes(&g, "one", 1, numbers + 1);
+    add_wholes(&g, "four", 1, numbers + 2);
+    add_wholes(&g, "said", 2, (const int64_t[]){0, 4});
+    add(&g, "Shape", "shape", SL__ONNX_NAMES("spare time"), SL__ONNX_NAMES("s"), NULL);
+    add(&g, "Slice", "n", SL__ONNX_NAMES("s", "zero", "one"), SL__ONNX_NAMES("n"), NULL);
+    add(&g, "Concat", "list", SL__ONNX_NAMES("n", "four"), SL__ONNX_NAMES("list"), &axis);
+    add(&g, "Relu", "relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("r"), NULL);
+    add(&g, "Reshape", "view", SL__ONNX_NAMES("r", i ? "list" : "said"), SL__ONNX_NAMES("y"), NULL);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+          "x.onnx: no node takes the values of its input 'spare time'");
+    assert_null(m);
+  }
+}
+
+/* Tokens beside numbers: words [2] by an embedding, then joined with x [4]. */
+static void tokens_beside_numbers_are_read(void **state) {
+  (void)state;
+  static const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", 1);
+  struct sl__onnx_end inputs[] = {{"words", SL__ONNX_INT64, 2, {-1, 2}},
+                                  {"x", SL__ONNX_FLOAT, 2, {-1, 4}}};
+  float x[SAMPLES * 6], table[7 * 3];
+  double want[SAMPLES * 10];
+  struct graph g;
+  fill(x, SAMPLES * 6, 0), fill(table, 7 * 3, 1);
+  for (int n = 0; n < SAMPLES; n++) {
+    for (int t = 0; t < 2; t++) {
+      int word = (5 * n + 3 * t) % 7;
+      x[6 * n + t] = (float)word;
+      for (int k = 0; k < 3; k++) want[10 * n + 3 * t + k] = (double)table[3 * word + k];
+    }
+    for (int k = 0; k < 4; k++) want[10 * n + 6 + k] = (double)x[6 * n + 2 + k];
+  }
+  start(&g, &SL_SHAPE(4), -1);
+  g.file.input = inputs;
+  g.file.inputs = 2;
+  add_reals(&g, "table", SL_SHAPE(7, 3), table);
+  add(&g, "Gather", "gather", SL__ONNX_NAMES("table", "words"), SL__ONNX_NAMES("e"), NULL);
+  add(&g, "Flatten", "flatten", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("f"), NULL);
+  add(&g, "Concat", "join", SL__ONNX_NAMES("f", "x"), SL__ONNX_NAMES("y"), &axis);
+  check_graph(&g, 4, "embedding", x, want);
+}
+
+/* ---- a new shape at the end ---- */
+
+/* x [4, 3, 2] -> Relu -> Reshape or Flatten -> y, as the last nodes. */
+static void a_last_shape_is_the_outputs(void **state) {
+  (void)state;
+  static const int64_t lists[][4] = {{0, 6, 4}, {-1, 24}, {0, 4, 3, 2}};
+  static const struct sl_shape shapes[] = {{2, {6, 4}}, {1, {24}}, {3, {4, 3, 2}}, {1, {24}}};
+  float x[SAMPLES * 24];
+  double want[SAMPLES * 24];
+  fill(x, SAMPLES * 24, 0);
+  for (int k = 0; k < SAMPLES * 24; k++) want[k] = x[k] > 0 ? (double)x[k] : 0;
+  for (int i = 0; i < 4; i++) {
+    bool flat = i == 3;
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(4, 3, 2), -1);
+    add(&g, "Relu", "/act/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("r"), NULL);
+    if (!flat) add_wholes(&g, "shape", shapes[i].ndim + 1, lists[i]);
+    if (flat)
+      add(&g, "Flatten", "/Flatten", SL__ONNX_NAMES("r"), SL__ONNX_NAMES("y"), NULL);
+    else
+      add(&g, "Reshape", "/Reshape", SL__ONNX_NAMES("r", "shape"), SL__ONNX_NAMES("y"), NULL);
+    const char *path = write_graph(&g);
+    OK(sl_model_open(context, path, &m));
+    assert_true(sl_shape_equal(sl_model_output(m), &shapes[i]));
+    assert_int_equal(m->count, i == 2 ? 1 : 2);
+    check_answers(m, x, want);
+    OK(sl_model_load(m, path));
+    OK(sl_model_save(m, in_folder("again.onnx")));
+    sl_model_free(m);
+    OK(sl_model_open(context, in_folder("again.onnx"), &m));
+    assert_true(sl_shape_equal(sl_model_output(m), &shapes[i]));
+    sl_model_free(m);
+  }
+}
+
 #else
 
 static void built_without_protobuf(void **state) {
@@ -466,8 +783,16 @@ int main(void) {
                                      cmocka_unit_test(ways_to_write_states_are_alike),
                                      cmocka_unit_test(layer_norms_of_parts_are_read),
                                      cmocka_unit_test(other_parts_are_refused),
+                                     cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(turns_name_each_axis_once),
-                                     cmocka_unit_test(splits_become_slices)};
+                                     cmocka_unit_test(splits_become_slices),
+                                     cmocka_unit_test(ranges_of_the_batch_are_refused),
+                                     cmocka_unit_test(the_least_number_is_the_beginning),
+                                     cmocka_unit_test(sums_keep_all_their_inputs),
+                                     cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
+                                     cmocka_unit_test(unused_inputs_are_named),
+                                     cmocka_unit_test(tokens_beside_numbers_are_read),
+                                     cmocka_unit_test(a_last_shape_is_the_outputs)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
 #endif

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "core/base/random.h"
+#include "core/base/safetensors.h"
 #include "tests/common/training.h"
 
 enum { WORDS = 13, WIDTH = 7, TOKENS = 601, WINDOW = 6, BATCH = 12, STEPS = 50, TABLE = 13 * 7 };
@@ -145,6 +146,37 @@ static void files_may_have_it_twice(void **state) {
   sl_model_free(apart);
 }
 
+/* safetensors' save_model keeps one name of a shared weight, which need not be the embedding's. */
+static void files_may_have_the_second_name_alone(void **state) {
+  (void)state;
+  char path[] = "/tmp/starling-tied-XXXXXX";
+  close(mkstemp(path));
+  struct sl_model *tied = model_of(true, false), *apart = model_of(false, false);
+  float table[TABLE], got[TABLE];
+  struct sl__safetensors *whole;
+  struct sl__safetensors_entry entries[16];
+  size_t count = 0;
+  for (int i = 0; i < TABLE; i++) table[i] = (float)i / 100;
+  OK(sl_model_set(apart, "decoder.weight", table));
+  OK(sl_model_save(apart, path));
+  OK(sl__safetensors_open(path, &whole));
+  for (size_t i = 0; i < sl__safetensors_count(whole); i++)
+    if (strcmp(sl__safetensors_at(whole, i)->name, "embed.weight") != 0)
+      entries[count++] = *sl__safetensors_at(whole, i);
+  OK(sl__safetensors_write(path, entries, count, NULL, NULL));
+  OK(sl_model_load(tied, path));
+  OK(sl_model_get(tied, "embed.weight", got));
+  assert_memory_equal(got, table, sizeof table);
+  for (size_t i = 0; i < count; i++) /* without both names it is refused, not left at random */
+    if (!strcmp(entries[i].name, "decoder.weight")) entries[i] = entries[--count];
+  OK(sl__safetensors_write(path, entries, count, NULL, NULL));
+  FAILS(sl_model_load(tied, path), SL_BAD_FILE, "no tensor \"embed.weight\"");
+  sl__safetensors_close(whole);
+  unlink(path);
+  sl_model_free(tied);
+  sl_model_free(apart);
+}
+
 static void what_cannot_be_shared_is_refused(void **state) {
   (void)state;
   struct sl_model *m;
@@ -178,6 +210,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(both_gradients_add_up),
                                      cmocka_unit_test(any_cut_gives_the_serial_curve),
                                      cmocka_unit_test(files_may_have_it_twice),
+                                     cmocka_unit_test(files_may_have_the_second_name_alone),
                                      cmocka_unit_test(what_cannot_be_shared_is_refused)};
   return cmocka_run_group_tests_name("tied", tests, open_text, close_text);
 }

@@ -129,6 +129,25 @@ static void names_may_differ(void **state) {
   sl_model_free(m);
 }
 
+/* A file may have a shared weight under its second name alone. */
+static void the_second_name_is_enough(void **state) {
+  (void)state;
+  struct sl_model *m = new_words();
+  struct file file;
+  char *report;
+  fill(&file);
+  add(&file, "head", HEAD, SL_SHAPE(4, 3));
+  const char *path = write_file("second.safetensors", &file, 1, file.count);
+  OK(sl_model_load_tensors(m, path, rules, RULES, &report));
+  assert_loaded(m);
+  assert_non_null(strstr(report, "loaded from head\n"));
+  assert_null(strstr(report, "not needed"));
+  free(report);
+  path = write_file("neither.safetensors", &file, 1, file.count - 1);
+  FAILS(load(m, path), SL_BAD_FILE, "no tensor \"words\" for the model's wte.weight");
+  sl_model_free(m);
+}
+
 static void saved_tensors_load_again(void **state) {
   (void)state;
   struct sl_model *m = new_words(), *again = new_words();
@@ -314,6 +333,7 @@ static void short_memory_is_reported(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tensors_are_joined_and_turned),
                                      cmocka_unit_test(names_may_differ),
+                                     cmocka_unit_test(the_second_name_is_enough),
                                      cmocka_unit_test(saved_tensors_load_again),
                                      cmocka_unit_test(weights_may_be_in_several_files),
                                      cmocka_unit_test(wrong_indices_are_refused),
