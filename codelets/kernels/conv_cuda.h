@@ -2,7 +2,7 @@
  * are used that give the same bits in every run, sum the products directly (Winograd's and
  * Fourier's transforms lose more digits than a tolerance from the sum's length covers) and fit into
  * the workspace; if none fits, half as many images are taken at a time, and so on. Where none fits
- * one image, there is no plan: see convolve_cuda.h. */
+ * one image, there is no algorithm: see convolve_cuda.h. */
 #ifndef SL_CODELETS_KERNELS_CONV_CUDA_H
 #define SL_CODELETS_KERNELS_CONV_CUDA_H
 
@@ -112,58 +112,86 @@ inline bool create(const key &q, plan *p) {
          (a.groups == 1 || succeeded(cudnn.SetConvolutionGroupCount(p->convolution, a.groups)));
 }
 
-/* Returns false for more than the library takes. */
-inline bool set_images(const key &q, plan *p, int32_t images) {
+/* Does the status say that the library does not take such a convolution? Others, as of memory that
+ * is short, say nothing about the shape. */
+inline bool is_refusal(cudnnStatus_t status) {
+#if CUDNN_MAJOR < 9
+  return status == CUDNN_STATUS_BAD_PARAM || status == CUDNN_STATUS_NOT_SUPPORTED;
+#else
+  switch (status) { /* these are about the installation */
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER:
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART:
+    case CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
+    case CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE: return false;
+    default: break;
+  }
+  int category = CUDNN_STATUS_CATEGORY(static_cast<int>(status));
+  return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
+#endif
+}
+
+inline cudnnStatus_t set_images(const key &q, plan *p, int32_t images) {
   const sl__groupconv_args &a = q.a;
   cudnnDataType_t type = q.half ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-  return cudnn.SetTensor4dDescriptor(p->x, CUDNN_TENSOR_NCHW, type, images, a.channels, a.height,
-                                     a.width) == CUDNN_STATUS_SUCCESS &&
-         cudnn.SetTensor4dDescriptor(p->y, CUDNN_TENSOR_NCHW, type, images, a.out_channels,
-                                     a.out_height, a.out_width) == CUDNN_STATUS_SUCCESS &&
-         cudnn.SetConvolutionMathType(p->convolution, math(q)) == CUDNN_STATUS_SUCCESS;
+  cudnnStatus_t status = cudnn.SetTensor4dDescriptor(p->x, CUDNN_TENSOR_NCHW, type, images,
+                                                     a.channels, a.height, a.width);
+  if (status == CUDNN_STATUS_SUCCESS)
+    status = cudnn.SetTensor4dDescriptor(p->y, CUDNN_TENSOR_NCHW, type, images, a.out_channels,
+                                         a.out_height, a.out_width);
+  if (status == CUDNN_STATUS_SUCCESS)
+    status = cudnn.SetConvolutionMathType(p->convolution, math(q));
+  return status;
 }
 
 /* cuDNN also offers choices for other math types than the requested one. If tensor cores are
  * allowed, the offered math type is used; plain floats stay plain, and the workspace's size shows
  * whether the algorithm supports them. */
-inline bool agree_on_math(const key &q, cudnnMathType_t offered, plan *p) {
-  if (math(q) == CUDNN_FMA_MATH) return true;
-  if (offered == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION) return false; /* floats as binary16 */
-  return cudnn.SetConvolutionMathType(p->convolution, offered) == CUDNN_STATUS_SUCCESS;
+inline cudnnStatus_t agree_on_math(const key &q, cudnnMathType_t offered, plan *p) {
+  if (math(q) == CUDNN_FMA_MATH) return CUDNN_STATUS_SUCCESS;
+  if (offered == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION) /* floats as binary16 */
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  return cudnn.SetConvolutionMathType(p->convolution, offered);
 }
 
-/* Returns the first suitable choice; the library lists them by expected time. */
+/* Takes the first suitable choice; the library lists them by expected time. */
 template <enum way W>
-bool choose(struct sl__cuda *cuda, const key &q, plan *p) {
+cudnnStatus_t choose(struct sl__cuda *cuda, const key &q, plan *p) {
   typename library<W>::choice list[16];
   int count = 0;
-  if (library<W>::choices(cuda->dnn, p, 16, &count, list) != CUDNN_STATUS_SUCCESS) return false;
-  for (int i = 0; i < count; i++)
-    if (list[i].status == CUDNN_STATUS_SUCCESS && list[i].determinism == CUDNN_DETERMINISTIC &&
-        library<W>::is_plain_sum(list[i].algo) && agree_on_math(q, list[i].mathType, p) &&
-        library<W>::size(cuda->dnn, p, list[i].algo, &p->workspace) == CUDNN_STATUS_SUCCESS &&
-        p->workspace <= SL__CUDA_WORKSPACE) {
-      p->algorithm = list[i].algo;
-      return true;
-    }
-  return false;
+  cudnnStatus_t status = library<W>::choices(cuda->dnn, p, 16, &count, list);
+  if (status != CUDNN_STATUS_SUCCESS) return status;
+  for (int i = 0; i < count; i++) {
+    if (list[i].determinism != CUDNN_DETERMINISTIC || !library<W>::is_plain_sum(list[i].algo))
+      continue;
+    status = list[i].status;
+    if (status == CUDNN_STATUS_SUCCESS) status = agree_on_math(q, list[i].mathType, p);
+    if (status == CUDNN_STATUS_SUCCESS)
+      status = library<W>::size(cuda->dnn, p, list[i].algo, &p->workspace);
+    p->algorithm = list[i].algo;
+    if (status == CUDNN_STATUS_SUCCESS && p->workspace <= SL__CUDA_WORKSPACE) return status;
+    if (status != CUDNN_STATUS_SUCCESS && !is_refusal(status)) return status;
+  }
+  return CUDNN_STATUS_NOT_SUPPORTED;
 }
 
+/* Returns false if the task has failed. */
 template <enum way W>
-void make(struct sl__cuda *cuda, const key &q, plan *p) {
-  if (!create(q, p)) return;
+bool make(struct sl__cuda *cuda, const key &q, plan *p) {
+  if (!create(q, p)) return false;
   for (int32_t images = q.a.images;; images = (images + 1) / 2) {
-    if (set_images(q, p, images) && choose<W>(cuda, q, p)) p->images = images;
-    if (p->images || images == 1) return;
+    cudnnStatus_t status = set_images(q, p, images);
+    if (status == CUDNN_STATUS_SUCCESS) status = choose<W>(cuda, q, p);
+    if (status == CUDNN_STATUS_SUCCESS) p->images = images;
+    if (status != CUDNN_STATUS_SUCCESS && !is_refusal(status)) return succeeded(status);
+    if (p->images || images == 1) return true;
   }
 }
 
-/* Returns the plan for `images` images; NULL: the library has no algorithm for them. */
+/* Returns the plan for `images` images; NULL: the task has failed. */
 template <enum way W>
 const plan *find(struct sl__cuda *cuda, const sl__groupconv_args &a, bool half, bool tf32,
                  int32_t images) {
   key q;
-  bool made;
   memset(&q, 0, sizeof q);
   q.a = a;
   q.a.images = images;
@@ -172,27 +200,26 @@ const plan *find(struct sl__cuda *cuda, const sl__groupconv_args &a, bool half, 
   q.half = half;
   q.tf32 = tf32 && !half;
   plan_cache<key, plan> *plans = plan_cache<key, plan>::of(cuda, SL__CUDA_CONVOLUTIONS);
-  plan *p = plans ? plans->find(q, &made) : nullptr;
-  if (p && made) make<W>(cuda, q, p);
-  return p && p->images ? p : nullptr;
+  return plans ? plans->find(q, [&](plan *p) { return make<W>(cuda, q, p); }) : nullptr;
 }
 
 /* Calls step(plan, first image) for all images, as many at a time as a plan takes. Returns false if
- * it failed, or, at the latest behind the first parts, if there is no plan (*lacks). */
+ * the task has failed, or, at the latest behind the first parts, if there is no algorithm
+ * (*lacks). */
 template <enum way W, class F>
 bool each_part(struct sl__cuda *cuda, const sl__groupconv_args &a, bool half, bool tf32,
                bool *lacks, F step) {
   for (int32_t n = 0; n < a.images;) {
     const plan *p = find<W>(cuda, a, half, tf32, a.images - n);
-    *lacks = !p;
-    if (!p) return false;
+    *lacks = p && !p->images;
+    if (!p || *lacks) return false;
     for (; n + p->images <= a.images; n += p->images)
       if (!succeeded(step(p, n))) return false;
   }
   return true;
 }
 
-/* Does the library have plans for all images? */
+/* Does the library have algorithms for all images? True if the task has failed, too. */
 template <enum way W>
 bool has_plans(struct sl__cuda *cuda, const sl__groupconv_args &a, bool half, bool tf32) {
   bool lacks = false;

@@ -25,7 +25,7 @@ struct plan {
   cublasLtMatmulDesc_t matmul = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm;
-  bool found = false;
+  bool found = false; /* the library has an algorithm */
 
   ~plan() {
     if (c) sl::cublaslt.MatrixLayoutDestroy(c);
@@ -93,20 +93,28 @@ bool prefer(const key &q, cublasLtMatmulPreference_t preference) {
          sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c));
 }
 
-/* Leaves p->found false if the library has no algorithm. */
-void choose(struct sl__cuda *cuda, const key &q, plan *p) {
-  cublasLtMatmulPreference_t preference;
+/* Returns false if the task has failed. A library that has no algorithm is no failure. */
+bool ask(struct sl__cuda *cuda, plan *p, cublasLtMatmulPreference_t preference) {
   cublasLtMatmulHeuristicResult_t result;
   int count = 0;
-  if (!describe(q, p) || !sl::succeeded(sl::cublaslt.MatmulPreferenceCreate(&preference))) return;
-  if (prefer(q, preference) &&
-      sl::cublaslt.MatmulAlgoGetHeuristic(cuda->lt, p->matmul, p->b, p->a, p->c, p->c, preference,
-                                          1, &result, &count) == CUBLAS_STATUS_SUCCESS &&
-      count > 0 && result.state == CUBLAS_STATUS_SUCCESS) {
-    p->algorithm = result.algo;
-    p->found = true;
-  }
+  cublasStatus_t status = sl::cublaslt.MatmulAlgoGetHeuristic(cuda->lt, p->matmul, p->b, p->a, p->c,
+                                                              p->c, preference, 1, &result, &count);
+  if (status == CUBLAS_STATUS_SUCCESS && count) status = result.state;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return true;
+  if (!sl::succeeded(status)) return false;
+  p->found = count > 0;
+  if (p->found) p->algorithm = result.algo;
+  return true;
+}
+
+/* Returns false if the task has failed. */
+bool choose(struct sl__cuda *cuda, const key &q, plan *p) {
+  cublasLtMatmulPreference_t preference;
+  if (!describe(q, p) || !sl::succeeded(sl::cublaslt.MatmulPreferenceCreate(&preference)))
+    return false;
+  bool fine = prefer(q, preference) && ask(cuda, p, preference);
   sl::cublaslt.MatmulPreferenceDestroy(preference);
+  return fine;
 }
 
 key key_of(const sl::product &p, bool half_in, bool half_out, const void *a, const void *b,
@@ -131,39 +139,35 @@ key key_of(const sl::product &p, bool half_in, bool half_out, const void *a, con
   return q;
 }
 
-/* Returns the plan, or NULL if there is none. */
+/* Returns the plan; NULL: the task has failed. */
 plan *find(struct sl__cuda *cuda, const key &q) {
-  bool made;
   sl::plan_cache<key, plan> *plans = sl::plan_cache<key, plan>::of(cuda, SL__CUDA_MATMULS);
-  plan *p = plans ? plans->find(q, &made) : nullptr;
-  if (p && made) choose(cuda, q, p);
-  return p && p->found ? p : nullptr;
+  return plans ? plans->find(q, [&](plan *p) { return choose(cuda, q, p); }) : nullptr;
 }
 
 /* *biased: the product adds the bias itself. */
 bool multiply(struct sl__cuda *cuda, const sl::product &p, key q, const void *a, const void *b,
               void *c, bool *biased) {
-  plan *found = nullptr;
   *biased = p.epilogue == sl::EPILOGUE_BIAS && q.half_in == q.half_out && alignment(p.bias) == 16;
-  if (*biased) {
-    q.bias = true;
-    found = find(cuda, q);
-    *biased = found != nullptr;
-    q.bias = false;
+  q.bias = *biased;
+  plan *chosen = find(cuda, q);
+  if (chosen && !chosen->found && *biased) {
+    q.bias = *biased = false;
+    chosen = find(cuda, q);
   }
-  if (!found) found = find(cuda, q);
-  if (!found) {
+  if (!chosen) return false;
+  if (!chosen->found) {
     sl__task_failed(SL_UNSUPPORTED,
                     "cuBLAS has no algorithm for a product of %s, [%lld, %lld] by [%lld, %lld]",
                     q.half_in ? "bf16" : "floats", (long long)p.m, (long long)p.k, (long long)p.k,
                     (long long)p.n);
     return false;
   }
-  if (*biased && !sl::succeeded(set(found->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)))
+  if (*biased && !sl::succeeded(set(chosen->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)))
     return false;
   return sl::succeeded(sl::cublaslt.Matmul(
-      cuda->lt, found->matmul, &p.alpha, b, found->b, a, found->a, &p.beta, c, found->c, c,
-      found->c, &found->algorithm, cuda->workspace, sl::GEMM_WORKSPACE, cuda->stream));
+      cuda->lt, chosen->matmul, &p.alpha, b, chosen->b, a, chosen->a, &p.beta, c, chosen->c, c,
+      chosen->c, &chosen->algorithm, cuda->workspace, sl::GEMM_WORKSPACE, cuda->stream));
 }
 
 }  // namespace

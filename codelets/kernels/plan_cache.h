@@ -48,10 +48,11 @@ class plan_cache {
     return static_cast<plan_cache *>(cuda->plan_caches[which].plans);
   }
 
-  /* Returns the key's plan; *made is true if it is new and empty. NULL: the task has failed. */
-  Plan *find(const Key &key, bool *made) {
+  /* Returns the key's plan; make(plan) fills a new one. NULL: the task has failed, as make says by
+   * returning false. Such a plan is not kept: the next task tries again. */
+  template <class Make>
+  Plan *find(const Key &key, Make make) {
     node **first = &bucket[hash(key)];
-    *made = false;
     for (node *n = *first; n; n = n->next)
       if (!memcmp(&n->key, &key, sizeof key)) return &n->plan;
     node *n = new (std::nothrow) node{key, {}, *first};
@@ -59,7 +60,10 @@ class plan_cache {
       sl__task_failed(SL_NO_MEMORY, "no memory for a GPU's plan");
       return nullptr;
     }
-    *made = true;
+    if (!make(&n->plan)) {
+      delete n;
+      return nullptr;
+    }
     *first = n;
     return &n->plan;
   }

@@ -53,7 +53,7 @@ static enum sl_status wait_for(struct sl__net *net, struct awaited *a, bool writ
     bool failed = sl__mpi_check_loss(net);
     /* MPI must not write to the caller's memory after this call has returned */
     if (failed && !ended && writes) MPI_Cancel(&a->request);
-    pthread_mutex_unlock(&net->lock);
+    sl__mpi_unlock(net);
     if (failed) return sl__mpi_failure(net);
     if (ended) return SL_OK;
     sl__mpi_poll(net);
@@ -74,7 +74,7 @@ static enum sl_status transfer_part(struct sl__net *net, bool is_send, int peer,
                      : MPI_Imrecv(data, length, MPI_BYTE, &a.message, &a.request);
   if (code != MPI_SUCCESS) sl__mpi_fail_code(net, code, name);
   bool failed = sl__mpi_check_loss(net);
-  pthread_mutex_unlock(&net->lock);
+  sl__mpi_unlock(net);
   a.length = 0;
   status = failed ? sl__mpi_failure(net) : wait_for(net, &a, !is_send, name);
 out:

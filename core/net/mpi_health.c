@@ -13,8 +13,15 @@ enum {
 };
 
 void sl__mpi_lock(struct sl__net *net) {
-  if (net->cuda_aware) sl__cuda_make_current();
+  int device = net->cuda_aware ? sl__cuda_make_current() : -1;
   pthread_mutex_lock(&net->lock);
+  net->device_before = device;
+}
+
+void sl__mpi_unlock(struct sl__net *net) {
+  int device = net->device_before;
+  pthread_mutex_unlock(&net->lock);
+  sl__cuda_restore(device);
 }
 
 bool sl__mpi_has_failed(struct sl__net *net) {

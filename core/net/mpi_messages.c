@@ -124,7 +124,7 @@ void sl__net_begin(struct sl__net *net, int count, const struct sl__message *mes
     begun |= messages[i].apart ? begin_apart(net, &messages[i]) : begin(net, &messages[i]);
   bool needs_poller = begun && !net->has_poller;
   if (needs_poller) net->has_poller = true;
-  pthread_mutex_unlock(&net->lock);
+  sl__mpi_unlock(net);
   if (needs_poller) sl__mpi_submit_poller(net);
 }
 

@@ -100,14 +100,15 @@ static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
 
 bool sl__mpi_poll(struct sl__net *net) {
   struct starpu_task *tasks[256];
-  if (net->cuda_aware) sl__cuda_make_current();
   if (pthread_mutex_trylock(&net->lock)) return false; /* another thread polls */
+  int device = net->cuda_aware ? sl__cuda_make_current() : -1;
   double now = sl__microseconds();
   net->last_poll = now;
   sl__mpi_check_deadlocks(net, now);
   int count = collect(net, tasks, (int)(sizeof tasks / sizeof *tasks));
   if (count) net->last_progress = now;
   pthread_mutex_unlock(&net->lock);
+  sl__cuda_restore(device);
   for (int i = 0; i < count; i++) starpu_task_end_dep_release(tasks[i]);
   return count > 0;
 }

@@ -34,6 +34,7 @@ struct sl__net {
   struct sl__heartbeat *heartbeat; /* NULL without a timeout */
 
   pthread_mutex_t lock; /* held around MPI's calls, and for all fields below */
+  int device_before;    /* of sl__mpi_lock's caller: see sl__cuda_restore */
   MPI_Request *handles;
   struct sl__mpi_request *requests;
   int *completed; /* as many elements as requests: what MPI_Testsome returns */
@@ -55,8 +56,9 @@ struct sl__net {
 
 /* ---- core/net/mpi_health.c ---- */
 
-/* Takes the lock; the caller calls MPI next. */
+/* Takes the lock; the caller calls MPI next, then sl__mpi_unlock. A GPU is current meanwhile. */
 void sl__mpi_lock(struct sl__net *net);
+void sl__mpi_unlock(struct sl__net *net);
 
 /* Any thread, without the lock. */
 bool sl__mpi_has_failed(struct sl__net *net);

@@ -192,10 +192,23 @@ const char *sl__cuda_error(int *worker) {
   return *worker < 0 ? NULL : cudaGetErrorString(result);
 }
 
-void sl__cuda_make_current(void) {
+/* A thread that never chose a device has device 0. To make it current creates a context there as of
+ * CUDA 12, in each rank of a machine, and takes its memory: only where this process uses it. */
+static bool may_return_to(int device) {
+  return device > 0 || starpu_worker_get_by_devid(STARPU_CUDA_WORKER, device) >= 0;
+}
+
+int sl__cuda_make_current(void) {
   int worker = starpu_worker_get_id(), first = starpu_worker_get_by_type(STARPU_CUDA_WORKER, 0);
-  if (first < 0 || (worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER)) return;
+  int before = -1;
+  if (first < 0 || (worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER)) return -1;
+  bool known = worker < 0 && cudaGetDevice(&before) == cudaSuccess;
   cudaSetDevice(starpu_worker_get_devid(first));
+  return known && may_return_to(before) ? before : -1;
+}
+
+void sl__cuda_restore(int device) {
+  if (device >= 0) cudaSetDevice(device);
 }
 
 bool sl__cuda_is_host(void) {

@@ -34,8 +34,11 @@ size_t sl__cuda_task_limit(int worker);
 const char *sl__cuda_error(int *worker);
 
 /* Makes a GPU current for a call of MPI with device memory: a GPU worker's own, for other
- * threads the first worker's. */
-void sl__cuda_make_current(void);
+ * threads the first worker's. \return what sl__cuda_restore gets after the call. */
+int sl__cuda_make_current(void);
+
+/* Makes the device current that a thread of the program had before; StarPU's threads need none. */
+void sl__cuda_restore(int device);
 
 /* Is device memory host memory, so that any MPI can use it? True for the stand-in if a test says
  * so. */
@@ -88,6 +91,7 @@ namespace sl {
 inline bool is_late(cudaError_t result) {
   switch (result) {
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
@@ -96,6 +100,12 @@ inline bool is_late(cudaError_t result) {
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+#if CUDART_VERSION >= 12080
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+#endif
     case cudaErrorLaunchFailure: return true;
     default: return false;
   }

@@ -29,7 +29,9 @@ size_t sl__cuda_unusable(unsigned node) {
   return 0;
 }
 
-void sl__cuda_make_current(void) {}
+int sl__cuda_make_current(void) { return -1; }
+
+void sl__cuda_restore(int device) { (void)device; }
 
 bool sl__cuda_is_host(void) { return false; }
 

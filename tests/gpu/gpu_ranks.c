@@ -10,7 +10,9 @@
  * both relative to the largest weight.
  *
  * Each of the first layer's two shards is larger than the messages that are sent together with
- * others (SL__SMALL_MESSAGE_BYTES), in 16 bits, too; those of the second layer are smaller. */
+ * others (SL__SMALL_MESSAGE_BYTES), in 16 bits, too; those of the second layer are smaller. With
+ * two GPUs, kept=1 says that the main thread has the second one after a barrier if it had it
+ * before. */
 #include <math.h>
 #include <starling.h>
 #include <stdio.h>
@@ -58,9 +60,22 @@ static void tell_gpus(void) {
            starpu_worker_get_devid(starpu_worker_get_by_type(STARPU_CUDA_WORKER, i)));
 }
 
+static void tell_kept(struct sl__net *net) {
+#ifdef SL_HAVE_CUDA /* then StarPU's header has CUDA's functions */
+  int count = 0, device = -1;
+  if (!net || cudaGetDeviceCount(&count) || count < 2) return;
+  cudaSetDevice(1);
+  if (sl__net_barrier(net) == SL_OK) cudaGetDevice(&device);
+  printf(" kept=%d", device);
+#else
+  (void)net;
+#endif
+}
+
 static void tell_all(const struct sl_context *context, const struct setup *setup) {
   printf("rank=%d", setup->rank);
   tell_gpus();
+  tell_kept(context->net);
   tell("send", &sl__op_send);
   tell("receive", &sl__op_receive);
   tell("reduce", &sl__op_reduce);

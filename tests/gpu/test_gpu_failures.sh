@@ -65,6 +65,29 @@ if fails "a later kernel of a training fails, which is reported late" "$lines" \
   fi
 fi
 
+# ---- a library that fails once when it is asked for an algorithm ----
+# "there is none" is an answer: less is asked for. Other failures are the task's, since other
+# algorithms would give other bits.
+dnn=cudnnGetConvolution lt=cublasLtMatmulAlgoGetHeuristic
+for function in cudnnSetTensor4dDescriptor ${dnn}ForwardAlgorithm_v7 \
+  ${dnn}BackwardFilterWorkspaceSize; do
+  fails "$function has no memory" \
+    "^lenet: .* on cuda:0: cuDNN: CUDNN_STATUS_ALLOC_FAILED" SL_STANDIN_STATUS=$function=4003
+done
+fails "a part of cuDNN is missing" "^lenet: .* on cuda:0: cuDNN: " \
+  SL_STANDIN_STATUS=${dnn}ForwardAlgorithm_v7=3009
+fails "cuBLAS has no memory" "^lenet: .* on cuda:0: cuBLAS: CUBLAS_STATUS_ALLOC_FAILED" \
+  SL_STANDIN_STATUS=$lt=3
+# trains NAME SETTING: a training with this environment variable succeeds
+trains() {
+  rm -rf "$work/c"
+  if (export "$2"; train); then ok "$1"; else not_ok "$1: $(last)"; fi
+}
+trains "cuDNN does not support so many images" \
+  SL_STANDIN_STATUS=${dnn}ForwardAlgorithm_v7=3002
+trains "a tensor is too large for cuDNN" SL_STANDIN_STATUS=cudnnSetTensor4dDescriptor=2000
+trains "cuBLAS does not add this bias" SL_STANDIN_STATUS=$lt=15
+
 # ---- a kernel that CUDA does not record ----
 # a slot of the loader records when it comes for the second time: many steps of a small network
 small() {

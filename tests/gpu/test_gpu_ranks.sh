@@ -123,6 +123,10 @@ shared() {
 SL_STANDIN_GPUS=2 shared "0 1" "two GPUs, two ranks" cuda:0
 SL_STANDIN_GPUS=4 shared "0,1 2,3" "four GPUs, two ranks" cuda:0,cuda:1
 STARPU_WORKERS_CUDAID=0 shared "0 0" "one GPU for two ranks by hand" cuda:0
+SL_STANDIN_GPUS=2 STARPU_WORKERS_CUDAID=0 SL_STANDIN_MPI_AWARE=1 shared "0 0" \
+  "the first of two GPUs, whose memory MPI takes" cuda:0
+check "$what: a thread of the program keeps the second one" \
+  test "$(grep -c ' kept=1 ' "$work/shared.counts")" = 2
 SL_STANDIN_GPUS=2 STARPU_NCUDA=1 shared "0 0" "STARPU_NCUDA=1" cuda:0
 shared "0 0" "one GPU, two ranks, CPUs in the device list" cpu
 start 2 "$program" train cuda:0 dist_sync_device 0 f32 none 12 "$work/none.w"

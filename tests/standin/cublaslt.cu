@@ -432,6 +432,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               int *returned) {
   Product p;
   const Preference *wish = OF(Preference, preference);
+  if (int planted = sl_standin::planted_status(__func__)) return (cublasStatus_t)planted;
   if (!handle || OF(Handle, handle)->magic != magic || !wish || wish->magic != magic ||
       requested < 1 || !results || !returned)
     INVALID("cublasLtMatmulAlgoGetHeuristic: an argument is missing");

@@ -84,6 +84,9 @@ SL_STANDIN_API int architecture();
 /* A combination that a library was asked for (library_keys.cu). */
 SL_STANDIN_API void note_library_key(const char *key);
 
+/* The status that SL_STANDIN_STATUS wants from this call of a library's function; 0: none. */
+SL_STANDIN_API int planted_status(const char *function);
+
 template <class... P, class... A>
 void launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                    cudaStream_t stream, A &&...args) {

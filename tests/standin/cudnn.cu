@@ -311,6 +311,7 @@ cudnnStatus_t check_type(cudnnDataType_t type) {
 
 #define CHECKED(call)                                                                              \
   if (cudnnStatus_t status = (call)) return status
+#define PLANTED() CHECKED((cudnnStatus_t)sl_standin::planted_status(__func__))
 
 extern "C" {
 
@@ -323,6 +324,7 @@ const char *cudnnGetErrorString(cudnnStatus_t status) {
     case CUDNN_STATUS_BAD_PARAM: return "CUDNN_STATUS_BAD_PARAM";
     case CUDNN_STATUS_NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
     case CUDNN_STATUS_EXECUTION_FAILED: return "CUDNN_STATUS_EXECUTION_FAILED";
+    case CUDNN_STATUS_ALLOC_FAILED: return "CUDNN_STATUS_ALLOC_FAILED";
     default: return "CUDNN_UNKNOWN_STATUS";
   }
 }
@@ -377,6 +379,7 @@ cudnnStatus_t cudnnSetTensor4dDescriptorEx(cudnnTensorDescriptor_t t, cudnnDataT
 }
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int n, int c, int h, int w) {
+  PLANTED();
   if (format == CUDNN_TENSOR_NCHW)
     return cudnnSetTensor4dDescriptorEx(t, type, n, c, h, w, c * h * w, h * w, w, 1);
   if (format == CUDNN_TENSOR_NHWC)
@@ -409,6 +412,7 @@ cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, in
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnMathType_t math) {
+  PLANTED();
   if (!c || (unsigned)math > CUDNN_FMA_MATH) BAD("math type %d", math);
   return c->math = math, CUDNN_STATUS_SUCCESS;
 }
@@ -439,6 +443,7 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
     const cudnnConvolutionDescriptor_t conv, const cudnnTensorDescriptor_t y, const int requested,
     int *returned, cudnnConvolutionFwdAlgoPerf_t *results) {
+  PLANTED();
   Convolution c;
   CHECKED(check(&c, handle, x, w, conv, y));
   return offer(forward_algorithms, c, requested, returned, results);
@@ -447,6 +452,7 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
     const cudnnConvolutionDescriptor_t conv, const cudnnTensorDescriptor_t y,
     cudnnConvolutionFwdAlgo_t algo, size_t *bytes) {
+  PLANTED();
   Convolution c;
   CHECKED(check(&c, handle, x, w, conv, y));
   return workspace_size(find(forward_algorithms, algo), c, bytes);
@@ -479,6 +485,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t conv, const cudnnTensorDescriptor_t dx, const int requested,
     int *returned, cudnnConvolutionBwdDataAlgoPerf_t *results) {
+  PLANTED();
   Convolution c;
   CHECKED(check(&c, handle, dx, w, conv, dy));
   return offer(data_algorithms, c, requested, returned, results);
@@ -487,6 +494,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t conv, const cudnnTensorDescriptor_t dx,
     cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes) {
+  PLANTED();
   Convolution c;
   CHECKED(check(&c, handle, dx, w, conv, dy));
   return workspace_size(find(data_algorithms, algo), c, bytes);
@@ -519,6 +527,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t conv, const cudnnFilterDescriptor_t dw, const int requested,
     int *returned, cudnnConvolutionBwdFilterAlgoPerf_t *results) {
+  PLANTED();
   Convolution c;
   CHECKED(check(&c, handle, x, dw, conv, dy));
   return offer(filter_algorithms, c, requested, returned, results);
@@ -527,6 +536,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t conv, const cudnnFilterDescriptor_t dw,
     cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes) {
+  PLANTED();
   Convolution c;
   CHECKED(check(&c, handle, x, dw, conv, dy));
   return workspace_size(find(filter_algorithms, algo), c, bytes);

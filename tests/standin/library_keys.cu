@@ -1,8 +1,11 @@
-/* Which combinations of types, layouts and algorithms the libraries were asked for: a line each, in
- * the file that SL_STANDIN_KEYS names. Part of the stand-in for a GPU, which only tests use. */
+/* What the stand-ins for cuBLASLt and cuDNN have in common. Which combinations of types, layouts
+ * and algorithms they were asked for: a line each, in the file that SL_STANDIN_KEYS names. And
+ * failures that tests plant. Part of the stand-in for a GPU, which only tests use. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <string>
@@ -20,6 +23,16 @@ void note_library_key(const char *key) {
   FILE *file = fopen(path, "a");
   if (!file || fprintf(file, "%s\n", key) < 0 || fclose(file))
     fprintf(stderr, "stand-in: SL_STANDIN_KEYS=%s cannot be written\n", path);
+}
+
+/* SL_STANDIN_STATUS=FUNCTION=STATUS: its first call only, as if the failure passed. */
+int planted_status(const char *function) {
+  static const char *plant = getenv("SL_STANDIN_STATUS");
+  static std::atomic<bool> given{false};
+  size_t length = strlen(function);
+  if (!plant || strncmp(plant, function, length) || plant[length] != '=' || given.exchange(true))
+    return 0;
+  return (int)strtol(plant + length + 1, nullptr, 10);
 }
 
 } /* namespace sl_standin */
