@@ -158,7 +158,8 @@ struct sl_trainer_options {
 
 /** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate;
  * options NULL: their zero value.
- * \return SL_BAD_ARGUMENT for options out of range. */
+ * \return SL_BAD_ARGUMENT for options, or members of the optimizer or of the schedule, that are out
+ * of range. */
 SL_API enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                      const struct sl_schedule *schedule,
                                      const struct sl_trainer_options *options,

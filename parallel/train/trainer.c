@@ -7,6 +7,7 @@
 #include "core/net/net.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
+#include "nn/optimizer.h"
 #include "parallel/train/captured_step.h"
 #include "parallel/train/ranks.h"
 
@@ -38,6 +39,7 @@ static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_
   enum sl_status status;
   SL__TRY(sl__trainer_check(options));
   SL__TRY(sl_optimizer_check(&t->optimizer));
+  SL__TRY(sl__schedule_check(&t->schedule));
   SL__TRY(sl_model_build(model));
   SL__TRY(sl__model_check_trains(model));
   SL__TRY(sl__loss_begin(model, &options->loss, &t->loss));

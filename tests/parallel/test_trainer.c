@@ -398,6 +398,10 @@ static void what_does_not_fit_is_refused(void **state) {
       sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = -1}, &trainer),
       SL_BAD_ARGUMENT);
   assert_null(trainer);
+  assert_int_equal(
+      sl_trainer_new(m, &sgd, &(struct sl_schedule){.kind = SL_COSINE}, NULL, &trainer),
+      SL_BAD_ARGUMENT);
+  assert_null(trainer);
   OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = 5}, &trainer));
   assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT);
   sl_trainer_free(trainer);
