@@ -7,6 +7,7 @@
 #include "core/net/net.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
+#include "data/batches.h"
 #include "nn/optimizer.h"
 #include "parallel/train/captured_step.h"
 #include "parallel/train/ranks.h"
@@ -131,6 +132,9 @@ void sl_trainer_free(struct sl_trainer *trainer) {
   sl__wait_for_all(trainer->model->context);
   if (trainer->model->context->abandoned) return; /* tasks that never end may use all of it */
   for (int i = 0; i < trainer->input_count; i++) sl__batch_tensors_close(trainer->inputs[i]);
+  for (int64_t i = trainer->finished; i < trainer->submitted; i++)
+    sl__loader_release(trainer->pending[i % trainer->in_flight].loader);
+  sl__loader_release(trainer->next_batch.loader);
   sl__captured_steps_free(trainer);
   for (int i = 0; i < trainer->plan_count; i++) sl__plan_free(trainer->plans[i]);
   for (int i = 0; i < SL__MAX_IN_FLIGHT; i++) {
