@@ -5,6 +5,7 @@
 
 #include "codelets/kernels/gemm.h"
 #include "core/net/net.h"
+#include "core/runtime/failure.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
 #include "data/batches.h"
@@ -177,7 +178,11 @@ struct sl_position sl_trainer_position(const struct sl_trainer *trainer) {
 
 enum sl_status sl__trainer_check_alive(const struct sl_trainer *t) {
   if (!t->failed) return SL_OK;
-  return sl__fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
+  if (sl__task_failure() == SL_OK)
+    return sl__fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "the trainer failed before, as a task did, and no later result is valid; close "
+                  "all contexts of the process, open one and make a new trainer there");
 }
 
 enum sl_status sl__trainer_drained(const struct sl_trainer *t) {
