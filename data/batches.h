@@ -49,4 +49,15 @@ enum sl_status sl__batches_fill(struct sl__batches *batches, int64_t number,
 enum sl_status sl__loader_refill(struct sl_loader *loader, int64_t part, int64_t epoch,
                                  int64_t index, int64_t *samples, const struct sl__rows *rows);
 
+/* A holder of a loader may read its settings and slots and recycle them, although the program frees
+ * the loader: its memory goes with the last holder. So no other loader gets its address before. The
+ * dataset of a freed loader may be gone. */
+void sl__loader_hold(struct sl_loader *loader);
+
+/* NULL is legal. */
+void sl__loader_release(struct sl_loader *loader);
+
+/* Has the program freed the loader? */
+bool sl__loader_is_freed(const struct sl_loader *loader);
+
 #endif

@@ -42,6 +42,8 @@ struct sl_loader {
   struct slot *slots;
   void *memory; /* memory of all slots, not yet aligned */
   struct reader *readers;
+  int holders;   /* atomic: the program is one of them until it frees the loader */
+  bool is_freed; /* atomic */
 
   pthread_mutex_t lock; /* guards the members below and the slots' states */
   pthread_cond_t freed, filled;
@@ -136,6 +138,7 @@ static void end_threads(struct sl_loader *loader) {
     sl__batches_end(&loader->readers[r].batches);
   }
   free(loader->readers);
+  loader->readers = NULL;
 }
 
 /* ---- making and ending ---- */
@@ -284,6 +287,7 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   enum sl_status status;
   struct sl_loader *l = sl__alloc(1, sizeof *l, "a loader");
   if (!l) return SL_NO_MEMORY;
+  l->holders = 1;
   l->batches.dataset = dataset;
   l->batches.options = *options;
   pthread_mutex_init(&l->lock, NULL);
@@ -335,15 +339,32 @@ enum sl_status sl__loader_refill(struct sl_loader *loader, int64_t part, int64_t
   return status;
 }
 
-void sl_loader_free(struct sl_loader *loader) {
-  if (!loader) return;
-  end_threads(loader);
+/* ---- its end ---- */
+
+void sl__loader_hold(struct sl_loader *loader) {
+  __atomic_fetch_add(&loader->holders, 1, __ATOMIC_RELAXED);
+}
+
+bool sl__loader_is_freed(const struct sl_loader *loader) {
+  return __atomic_load_n(&loader->is_freed, __ATOMIC_ACQUIRE);
+}
+
+void sl__loader_release(struct sl_loader *loader) {
+  if (!loader || __atomic_sub_fetch(&loader->holders, 1, __ATOMIC_ACQ_REL)) return;
   pthread_cond_destroy(&loader->filled);
   pthread_cond_destroy(&loader->freed);
   pthread_mutex_destroy(&loader->lock);
   free(loader->memory);
   free(loader->slots);
   free(loader);
+}
+
+/* The dataset may go next, which only the threads read. */
+void sl_loader_free(struct sl_loader *loader) {
+  if (!loader) return;
+  end_threads(loader);
+  __atomic_store_n(&loader->is_freed, true, __ATOMIC_RELEASE);
+  sl__loader_release(loader);
 }
 
 /* ---- the caller's side ---- */

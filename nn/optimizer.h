@@ -53,4 +53,7 @@ const char *sl__optimizer_text(const struct sl_optimizer *settings, char text[SL
 /* The update operation's arguments. step: from 0; lr: the rate of this step */
 struct sl__update sl__update_of(const struct sl_optimizer *settings, int64_t step, float lr);
 
+/* SL_BAD_ARGUMENT, naming the member, for a schedule that sl_schedule_parse would not give. */
+enum sl_status sl__schedule_check(const struct sl_schedule *schedule);
+
 #endif

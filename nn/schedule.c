@@ -6,6 +6,7 @@
 
 #include "core/base/numbers.h"
 #include "core/base/error.h"
+#include "nn/optimizer.h"
 #include <starling/nn.h>
 
 #define MOST_STEPS ((int64_t)1 << 52) /* steps stay exact in double precision */
@@ -124,6 +125,60 @@ enum sl_status sl_schedule_parse(const char *text, int64_t total_steps,
 out:
   free(copy);
   return status;
+}
+
+/* ---- schedules that were not parsed ---- */
+
+static enum sl_status check_steps(const char *what, int64_t steps, int64_t least) {
+  if (steps >= least && steps <= MOST_STEPS) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "schedule: %s is %" PRId64 "; give a number of steps from %" PRId64, what, steps,
+                  least);
+}
+
+static enum sl_status check_share(const char *what, float share) {
+  if (share >= 0 && share <= 1) return SL_OK; /* not NaN */
+  return sl__fail(SL_BAD_ARGUMENT, "schedule: %s is %g; give 0 to 1", what, (double)share);
+}
+
+static enum sl_status check_cosine(const struct sl_schedule *s) {
+  enum sl_status status = check_steps("total", s->total, 1);
+  if (status == SL_OK) status = check_share("floor", s->floor);
+  if (status != SL_OK || s->warmup < s->total) return status;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "schedule: a warm-up of %" PRId64 " steps leaves nothing of %" PRId64
+                  " for the cosine; make it shorter",
+                  s->warmup, s->total);
+}
+
+static enum sl_status check_drops(const struct sl_schedule *s) {
+  enum sl_status status = check_share("gamma", s->gamma);
+  if (status == SL_OK && (s->drop_count < 1 || s->drop_count > SL_MAX_DROPS))
+    status =
+        sl__fail(SL_BAD_ARGUMENT, "schedule: %d drops; give 1 to %d", s->drop_count, SL_MAX_DROPS);
+  for (int i = 0; status == SL_OK && i < s->drop_count; i++) {
+    status = check_steps("a drop", s->drop[i], 0);
+    if (status == SL_OK && i && s->drop[i] < s->drop[i - 1])
+      status =
+          sl__fail(SL_BAD_ARGUMENT,
+                   "schedule: a drop at step %" PRId64 " follows one at %" PRId64 "; sort them",
+                   s->drop[i], s->drop[i - 1]);
+  }
+  return status;
+}
+
+enum sl_status sl__schedule_check(const struct sl_schedule *s) {
+  enum sl_status status = check_steps("warmup", s->warmup, 0);
+  if (status != SL_OK) return status;
+  switch (s->kind) {
+    case SL_CONSTANT: return SL_OK;
+    case SL_STEP:
+      status = check_steps("period", s->period, 1);
+      return status == SL_OK ? check_share("gamma", s->gamma) : status;
+    case SL_COSINE: return check_cosine(s);
+    case SL_DROPS: return check_drops(s);
+  }
+  return sl__fail(SL_BAD_ARGUMENT, "schedule: there is no kind %d", (int)s->kind);
 }
 
 /* ---- the factor ---- */

@@ -3,14 +3,15 @@
 
 #include "core/graph/graph_state.h"
 
-/* A tensor that passes values between tasks is not needed after the last of them. */
+/* A tensor that passes values between tasks is not needed after the last of them. Of another use
+ * the captured tensor may be gone: a run has others in the place of bound ones. */
 static void drop_passed(const struct sl__graph *g, int subgraph) {
   const struct sl__subgraph *s = &g->subgraphs[subgraph];
   for (int b = 1; b < s->count; b++) {
     const struct tensor_use *u = &g->uses[s->use[b]];
+    if (!sl__use_passes(u) || u->last_subgraph != subgraph) continue;
     bool keeps_memory = g->keeps_small && u->tensor->bytes <= SL__SMALL_TENSOR;
-    if (sl__use_passes(u) && u->last_subgraph == subgraph && !keeps_memory)
-      sl__tensor_invalidate(u->tensor);
+    if (!keeps_memory) sl__tensor_invalidate(u->tensor);
   }
 }
 

@@ -130,6 +130,8 @@ static void describe(struct sl_context *c) {
            c->version, c->scheduler, starpu_cpu_worker_get_count(), starpu_cuda_worker_get_count());
 }
 
+static int started; /* contexts of this process; atomic */
+
 enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_options *options,
                                  bool pooled) {
   c->began_starpu = !starpu_is_initialized();
@@ -137,7 +139,8 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
   if (status != SL_OK) return status;
   starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU);
   c->is_started = true;
-  sl__task_failure_clear();
+  /* tensors of an open context may come from a failed task: its waits go on telling so */
+  if (!__atomic_fetch_add(&started, 1, __ATOMIC_ACQ_REL)) sl__task_failure_clear();
   if (c->began_starpu) sl__idle_begin();
   if (pooled) sl__pool_open();
   c->is_pooled = pooled;
@@ -151,6 +154,7 @@ void sl__context_stop(struct sl_context *c) {
   starpu_shutdown();
   if (c->is_pooled) sl__pool_close();
   c->is_started = c->is_pooled = false;
+  __atomic_fetch_sub(&started, 1, __ATOMIC_ACQ_REL);
 }
 
 int sl_device_count(const struct sl_context *context) {

@@ -31,7 +31,8 @@ void sl__call_runs(const struct sl__running_call *call);
  * that was not kept, valid until the next call; NULL: there was none. */
 const char *sl__failures_divert(bool on);
 
-/* SL_OK, or the first failure since the last clear: sets the message. Stays until cleared. */
+/* SL_OK, or the first failure since the last clear: sets the message. Stays until cleared, which
+ * happens when a context is opened while no other one is open. */
 enum sl_status sl__task_failure(void);
 void sl__task_failure_clear(void);
 

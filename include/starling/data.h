@@ -467,6 +467,11 @@ SL_API enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch);
  * if batches are still out. */
 SL_API enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int64_t index);
 
+/** Not while another thread uses the loader; afterwards the dataset may be freed, too. Trainers
+ * need neither any more, except for sl_trainer_save, which describes the data of the last step.
+ * They still report steps of a freed loader that are pending; but the message about a label or
+ * target that the loss does not take names no sample then. A trainer keeps the memory of the
+ * batches until its next step or evaluation, or sl_trainer_free. NULL is legal. */
 SL_API void sl_loader_free(struct sl_loader *loader);
 
 #ifdef __cplusplus

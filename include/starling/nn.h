@@ -806,7 +806,9 @@ enum sl_schedule_kind { SL_CONSTANT, SL_STEP, SL_COSINE, SL_DROPS };
 
 #define SL_MAX_DROPS 8
 
-/** Learning rate as a factor of the optimizer's. Zero value: constant, no warm-up. */
+/** Learning rate as a factor of the optimizer's. Zero value: constant, no warm-up. A trainer
+ * takes numbers of steps from 0, a period and a total from 1, a total above warmup, and gamma and
+ * floor from 0 to 1; it looks at the members of the kind only. */
 struct sl_schedule {
   enum sl_schedule_kind kind;
   int64_t warmup; /**< steps of linear rise from 0, before all else */

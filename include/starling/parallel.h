@@ -158,7 +158,8 @@ struct sl_trainer_options {
 
 /** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate;
  * options NULL: their zero value.
- * \return SL_BAD_ARGUMENT for options out of range. */
+ * \return SL_BAD_ARGUMENT for options, or members of the optimizer or of the schedule, that are out
+ * of range. */
 SL_API enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                      const struct sl_schedule *schedule,
                                      const struct sl_trainer_options *options,
@@ -201,7 +202,8 @@ struct sl_report {
 
 /** Take the loader's next batch and submit its step. *reported says whether *report was filled with
  * an earlier step's result (the first in_flight calls have none yet). A loader's batch must have at
- * least replicas x microbatches samples.
+ * least replicas x microbatches samples. The trainer may have many loaders, one after the other or
+ * in turn, and each may be freed after the steps that read it (sl_loader_free).
  * \return SL_NOT_FINITE if a loss is not finite: the weights are lost from that step on, saved ones
  * are not; SL_BAD_ARGUMENT for a label outside the logits; SL_NO_MEMORY if the placement needs more
  * than a device has. After a failure only sl_trainer_free is legal. */
@@ -414,8 +416,8 @@ SL_API const char *sl_trainer_loaded_options(const struct sl_trainer *trainer);
 /** Devices, replicas, shards and owners, memory per device, as text. Free it with free(). */
 SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text);
 
-/** Waits for all pending steps, and for a checkpoint that is being written. The loaders that were
- * used must still exist. NULL is legal. */
+/** Waits for all pending steps, and for a checkpoint that is being written. Loaders
+ * that were used may be freed before or afterwards. NULL is legal. */
 SL_API void sl_trainer_free(struct sl_trainer *trainer);
 
 /** \defgroup automatic Automatic placement

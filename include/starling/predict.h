@@ -53,8 +53,8 @@ SL_API enum sl_status sl_predictor_open(struct sl_model *model,
  * outputs: n times sl_model_output, float: the last layer's output, logits; of several outputs rows
  * of them (sl_model_output_field).
  * \return SL_BAD_ARGUMENT for n < 1, or for a token that the embedding does not have (the message
- * names it); SL_CLOSED after sl_predictor_close; the failure of a kernel; SL_STALLED if the context
- * watches for stalls and finds one. */
+ * names it); SL_CLOSED after sl_predictor_close; the failure of a kernel, of this or
+ * another object (see sl_wait); SL_STALLED if the context watches for stalls and finds one. */
 SL_API enum sl_status sl_predict(struct sl_predictor *predictor, const void *inputs, int64_t n,
                                  float *outputs);
 

@@ -300,6 +300,15 @@ static void begin(struct sl__fit *fit) {
   if (!o->metric) o->metric = "loss";
 }
 
+/* The program's own steps before this run, which has their reports to itself. */
+static enum sl_status end_pending(struct sl_trainer *trainer) {
+  struct sl_report report;
+  bool reported = true;
+  enum sl_status status = SL_OK;
+  while (reported && status == SL_OK) status = sl_trainer_drain(trainer, &report, &reported);
+  return status;
+}
+
 enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
                       const struct sl_fit_options *options, struct sl_fit_result *result) {
   SL__NEEDS(trainer, train);
@@ -307,7 +316,8 @@ enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
   if (options) fit.options = *options;
   begin(&fit);
   if (fit.options.signals) sl_signals_catch();
-  enum sl_status status = sl__fit_open(&fit);
+  enum sl_status status = end_pending(trainer);
+  if (status == SL_OK) status = sl__fit_open(&fit);
   if (status == SL_OK) status = tell_begin(&fit);
   if (status == SL_OK) status = sl__fit_loop(&fit);
   if (status == SL_OK) status = sl__fit_log_confusion(&fit);

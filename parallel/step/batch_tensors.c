@@ -5,6 +5,7 @@
 
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
+#include "data/batches.h"
 
 static struct sl_shape batch_shape(const struct sl_loader *loader) {
   return sl__with_rows(sl_loader_batch(loader), sl_loader_sample(loader));
@@ -60,6 +61,7 @@ enum sl_status sl__batch_tensors_open(struct sl_context *context, struct sl_load
   struct sl__batch_tensors *feed = sl__alloc(1, sizeof *feed, "a feed");
   if (!feed || !rows) goto out;
   feed->loader = loader;
+  sl__loader_hold(loader);
   feed->pinned = starpu_cuda_worker_get_count() > 0;
   feed->x = sl__alloc((size_t)sl_loader_slots(loader), sizeof *feed->x, "a feed");
   feed->labels = sl__alloc((size_t)sl_loader_slots(loader), sizeof *feed->labels, "a feed");
@@ -128,5 +130,6 @@ void sl__batch_tensors_close(struct sl__batch_tensors *feed) {
   }
   free(feed->x);
   free(feed->labels);
+  sl__loader_release(feed->loader);
   free(feed);
 }

@@ -8,7 +8,7 @@
 #include "parallel/step/plan.h"
 
 struct sl__batch_tensors {
-  struct sl_loader *loader;
+  struct sl_loader *loader; /* held */
   int slots;
   bool pinned;
   struct sl__tensor **x, **labels; /* [slots]; labels: or targets, if the set has them */

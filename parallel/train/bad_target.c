@@ -161,15 +161,25 @@ static enum sl_status fail_targets(const struct search *s, int64_t sample, const
                   s->set->info.missing ? ", make it NaN where it is missing" : "", where, count);
 }
 
+/* The dataset may be gone. */
+static enum sl_status fail_freed(const struct sl_trainer *t, int i, const char *where,
+                                 double count) {
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "the loss %s does not take %.0f labels or targets of a batch (%s); call "
+                  "sl_trainer_drain before sl_loader_free, and the message names a sample",
+                  sl__loss_of_part(&t->loss, i)->row->name, count, where);
+}
+
 enum sl_status sl__fail_bad_target(const struct sl_trainer *t, const struct sl__pending_step *step,
                                    int i, double count) {
-  const struct sl_dataset *set = sl_loader_dataset(step->loader);
-  struct search s = begin_search(t, set, i);
   char where[48];
   if (step->training)
     snprintf(where, sizeof where, "step %lld", (long long)step->report.step);
   else
     snprintf(where, sizeof where, "in an evaluation");
+  if (sl__loader_is_freed(step->loader)) return fail_freed(t, i, where, count);
+  const struct sl_dataset *set = sl_loader_dataset(step->loader);
+  struct search s = begin_search(t, set, i);
   if (step->index >= 0) search_batch(&s, t, step);
   if (s.sample < 0)
     return sl__fail(

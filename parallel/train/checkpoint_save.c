@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/net/net.h"
+#include "data/batches.h"
 #include "parallel/train/manifest.h"
 #include "parallel/train/snapshot.h"
 
@@ -143,6 +144,11 @@ static enum sl_status saving_new(struct sl_trainer *t, const char *path,
                                  const struct sl_save_options *options,
                                  struct sl__saving **saving) {
   enum sl_status status;
+  if (sl__loader_is_freed(t->next_batch.loader))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: the loader of the last step was freed, and a checkpoint describes its "
+                    "data; save before sl_loader_free",
+                    path);
   struct sl__saving *s = sl__alloc(1, sizeof *s, "a checkpoint");
   if (!s) return SL_NO_MEMORY;
   if (options) s->save_options = *options;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "data/batches.h"
 #include "parallel/train/manifest.h"
 #include "parallel/train/rate_search.h"
 #include "parallel/train/snapshot.h"
@@ -159,6 +160,7 @@ static enum sl_status keep(struct sl_trainer *t, struct sl_loader *loader, struc
   enum sl_status status;
   b->step = t->step;
   b->next_batch = t->next_batch;
+  if (b->next_batch.loader) sl__loader_hold(b->next_batch.loader);
   sl_loader_tell(loader, &b->epoch, &b->index);
   status = sl__snapshot_new(t, t->next_batch.index, sl__whole_batch(loader), sl__trainer_workers(t),
                             &b->snapshot);
@@ -179,7 +181,7 @@ static enum sl_status restore(struct sl_trainer *t, struct sl_loader *loader,
   for (int i = 0; i < t->plan_count && !b->next_batch.loader; i++)
     t->plans[i]->has_state = false; /* no step was made before */
   t->step = b->step;
-  t->next_batch = b->next_batch;
+  sl__trainer_move_to(t, &b->next_batch);
 out:
   return status;
 }
@@ -231,6 +233,7 @@ enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader
   s = NULL;
 out:
   sl__snapshot_clear(&before.snapshot);
+  sl__loader_release(before.next_batch.loader);
   sl_rate_search_free(s);
   return status;
 }

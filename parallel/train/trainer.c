@@ -5,8 +5,11 @@
 
 #include "codelets/kernels/gemm.h"
 #include "core/net/net.h"
+#include "core/runtime/failure.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
+#include "data/batches.h"
+#include "nn/optimizer.h"
 #include "parallel/train/captured_step.h"
 #include "parallel/train/ranks.h"
 
@@ -38,6 +41,7 @@ static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_
   enum sl_status status;
   SL__TRY(sl__trainer_check(options));
   SL__TRY(sl_optimizer_check(&t->optimizer));
+  SL__TRY(sl__schedule_check(&t->schedule));
   SL__TRY(sl_model_build(model));
   SL__TRY(sl__model_check_trains(model));
   SL__TRY(sl__loss_begin(model, &options->loss, &t->loss));
@@ -129,6 +133,9 @@ void sl_trainer_free(struct sl_trainer *trainer) {
   sl__wait_for_all(trainer->model->context);
   if (trainer->model->context->abandoned) return; /* tasks that never end may use all of it */
   for (int i = 0; i < trainer->input_count; i++) sl__batch_tensors_close(trainer->inputs[i]);
+  for (int64_t i = trainer->finished; i < trainer->submitted; i++)
+    sl__loader_release(trainer->pending[i % trainer->in_flight].loader);
+  sl__loader_release(trainer->next_batch.loader);
   sl__captured_steps_free(trainer);
   for (int i = 0; i < trainer->plan_count; i++) sl__plan_free(trainer->plans[i]);
   for (int i = 0; i < SL__MAX_IN_FLIGHT; i++) {
@@ -171,7 +178,11 @@ struct sl_position sl_trainer_position(const struct sl_trainer *trainer) {
 
 enum sl_status sl__trainer_check_alive(const struct sl_trainer *t) {
   if (!t->failed) return SL_OK;
-  return sl__fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
+  if (sl__task_failure() == SL_OK)
+    return sl__fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "the trainer failed before, as a task did, and no later result is valid; close "
+                  "all contexts of the process, open one and make a new trainer there");
 }
 
 enum sl_status sl__trainer_drained(const struct sl_trainer *t) {

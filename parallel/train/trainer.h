@@ -14,9 +14,9 @@
 
 /* A step that was submitted and is not finished. */
 struct sl__pending_step {
-  struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker */
+  struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker, and without the batch */
   int slot;                         /* the loader's, of this batch */
-  struct sl_loader *loader;
+  struct sl_loader *loader;         /* held until the step's end */
   int64_t index; /* of the batch in its epoch (report.epoch); -1: not known here */
   struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
   struct sl__tensor *squares[2];    /* [1]: of the gradient, and the sum of its replicas'; NULL: not
@@ -31,7 +31,7 @@ struct sl__pending_step {
 
 /* The batch that comes next in the training data. */
 struct sl__data_position {
-  struct sl_loader *loader; /* NULL: no batch was read yet */
+  struct sl_loader *loader; /* held; NULL: no batch was read yet */
   int64_t epoch, index;
 };
 
@@ -61,7 +61,7 @@ struct sl_trainer {
   bool captures; /* steps are captured */
   struct sl__captured_step *captured;
   int captured_count;
-  struct sl__batch_tensors **inputs; /* one for each loader */
+  struct sl__batch_tensors **inputs; /* one for each loader that is not freed */
   int input_count;
   int in_flight; /* most pending steps */
   bool adapts;   /* with few slots of a loader there are fewer */
@@ -132,7 +132,10 @@ enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader
 enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batch *batch,
                                 bool training, struct sl__plan **plan);
 
-/* The tensors of the loader's batches, made for its first batch. */
+/* Holds the loader of the next batch, and no longer the one before. */
+void sl__trainer_move_to(struct sl_trainer *trainer, const struct sl__data_position *next);
+
+/* The tensors of the loader's batches, made for its first batch. Those of freed loaders go. */
 enum sl_status sl__trainer_inputs(struct sl_trainer *trainer, struct sl_loader *loader,
                                   struct sl__batch_tensors **inputs);
 

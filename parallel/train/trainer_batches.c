@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/batches.h"
 #include "parallel/params/memory_needs.h"
 #include "parallel/train/trainer.h"
 
@@ -140,8 +141,36 @@ static enum sl_status check_sample(struct sl_trainer *t, const struct sl_loader 
   return SL_OK;
 }
 
+static bool is_pending(const struct sl_trainer *t, const struct sl__batch_tensors *inputs) {
+  for (int64_t i = t->finished; i < t->submitted; i++)
+    if (t->pending[i % t->in_flight].inputs == inputs) return true;
+  return false;
+}
+
+/* A program may have a loader for each part of its data, one after the other. */
+static void drop_freed(struct sl_trainer *t) {
+  int kept = 0;
+  if (t->model->context->abandoned) return; /* tasks that never end may use them */
+  for (int i = 0; i < t->input_count; i++) {
+    struct sl__batch_tensors *inputs = t->inputs[i];
+    if (sl__loader_is_freed(inputs->loader) && !is_pending(t, inputs))
+      sl__batch_tensors_close(inputs);
+    else
+      t->inputs[kept++] = inputs;
+  }
+  t->input_count = kept;
+}
+
+void sl__trainer_move_to(struct sl_trainer *t, const struct sl__data_position *next) {
+  struct sl_loader *before = t->next_batch.loader;
+  if (next->loader) sl__loader_hold(next->loader);
+  t->next_batch = *next;
+  sl__loader_release(before);
+}
+
 enum sl_status sl__trainer_inputs(struct sl_trainer *t, struct sl_loader *loader,
                                   struct sl__batch_tensors **inputs) {
+  drop_freed(t);
   for (int i = 0; i < t->input_count; i++)
     if (t->inputs[i]->loader == loader) {
       *inputs = t->inputs[i];

@@ -8,6 +8,7 @@
 #include "core/net/net.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/wait.h"
+#include "data/batches.h"
 #include "parallel/train/bad_target.h"
 #include "parallel/train/captured_step.h"
 #include "parallel/train/ranks.h"
@@ -167,8 +168,9 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   if (status != SL_OK || !training) return status;
   t->step++;
   int64_t batches = t->next_batch.epoch * length + t->next_batch.index + 1;
-  t->next_batch = (struct sl__data_position){
-      .loader = loader, .epoch = batches / length, .index = batches % length};
+  sl__trainer_move_to(t,
+                      &(struct sl__data_position){
+                          .loader = loader, .epoch = batches / length, .index = batches % length});
   return status;
 }
 
@@ -191,12 +193,34 @@ enum sl_status sl__trainer_submit_step(struct sl_trainer *t, struct sl__plan *pl
   return status == SL_OK ? sl__trainer_end_step(t, plan, step, p) : status;
 }
 
+/* The step's results may be reported later. */
+static enum sl_status hand_back(struct sl__pending_step *p) {
+  struct sl__batch_tensors *inputs = p->inputs;
+  p->inputs = NULL;
+  return inputs ? sl__batch_tensors_recycle(inputs, p->slot) : SL_OK;
+}
+
+/* Each call reports one step. After a loader with many slots, pending steps may have all batches of
+ * one with few. */
+static enum sl_status get_slot(struct sl_trainer *t, const struct sl_loader *loader) {
+  struct sl__pending_step *oldest = NULL;
+  int out = 0;
+  for (int64_t i = t->submitted - 1; i >= t->finished; i--) {
+    struct sl__pending_step *p = &t->pending[i % t->in_flight];
+    if (!p->inputs || p->loader != loader) continue;
+    oldest = p;
+    out++;
+  }
+  return oldest && out >= sl_loader_slots(loader) - 1 ? hand_back(oldest) : SL_OK;
+}
+
 static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *loader,
                                     struct sl__pending_step *p, bool training) {
   struct sl__plan *plan;
   struct sl_batch batch;
   enum sl_status status;
   SL__TRY(sl__trainer_inputs(t, loader, &p->inputs));
+  SL__TRY(get_slot(t, loader));
   SL__TRY(sl_loader_next(loader, &batch));
   status = sl__trainer_plan(t, &batch, training, &plan);
   if (status != SL_OK) { /* no task reads the batch yet */
@@ -230,9 +254,9 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
   if (t->predictions) SL__TRY(sl__predictions_append(t->predictions, plan, &batch));
   if (training) {
     t->step++;
-    t->next_batch = (struct sl__data_position){.loader = loader,
-                                               .epoch = batch.epoch + batch.last,
-                                               .index = batch.last ? 0 : batch.index + 1};
+    sl__trainer_move_to(t, &(struct sl__data_position){.loader = loader,
+                                                       .epoch = batch.epoch + batch.last,
+                                                       .index = batch.last ? 0 : batch.index + 1});
   }
 out:
   return status;
@@ -247,8 +271,10 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   p->training = training;
   enum sl_status status = (is_worker ? submit_worker : submit_server)(t, loader, p, training);
   if (t->model->context->trace) starpu_iteration_pop();
-  if (status == SL_OK) t->submitted++;
-  return status;
+  if (status != SL_OK) return status;
+  sl__loader_hold(loader);
+  t->submitted++;
+  return SL_OK;
 }
 
 /* i: the loss's part. */
@@ -346,7 +372,7 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   SL__TRY(status == SL_LOST ? status : announce(t, status));
   bool in_step = t->ranks.size && !t->is_async;
   if (in_step) SL__TRY(sl__tensor_read(p->flags, flags));
-  if (p->inputs) SL__TRY(sl__batch_tensors_recycle(p->inputs, p->slot));
+  SL__TRY(hand_back(p));
   if (t->ranks.size) SL__TRY(sl__net_check(t->model->context->net));
   for (int i = 0; i < sl__loss_terms(&t->loss) && status == SL_OK; i++)
     status = check_stats(t, p, i, stats + 4 * i);
@@ -361,6 +387,7 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   if (t->is_async) report_staleness(t, report);
   if (t->gradient_stats && p->training) SL__TRY(report_gradients(p, report));
 out:
+  sl__loader_release(p->loader);
   return status;
 }
 

@@ -1,6 +1,7 @@
 /* Schedules: the factors against values worked out by hand, and the texts that are refused. */
 #include <math.h>
 
+#include "nn/optimizer.h"
 #include "tests/common/small_model.h"
 
 static struct sl_schedule parsed(const char *text, int64_t total) {
@@ -154,11 +155,55 @@ static void bad_texts_are_refused(void **state) {
   FAILS(sl_schedule_parse("drops:50%", 0, &s), SL_BAD_ARGUMENT, "STEP");
 }
 
+static void assert_bad(const struct sl_schedule *s, const char *words) {
+  assert_int_equal(sl__schedule_check(s), SL_BAD_ARGUMENT);
+  if (!strstr(sl_error(), words)) fail_msg("'%s' is not in: %s", words, sl_error());
+}
+
+static void odd_structs_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    struct sl_schedule schedule;
+    const char *words;
+  } bad[] = {
+      {{.kind = SL_COSINE}, "total is 0"},
+      {{.kind = SL_COSINE, .total = 9, .warmup = 9}, "a warm-up of 9 steps leaves nothing of 9"},
+      {{.kind = SL_COSINE, .total = 9, .floor = -0.1f}, "floor is -0.1"},
+      {{.kind = SL_COSINE, .total = 9, .floor = NAN}, "floor is "},
+      {{.kind = SL_STEP}, "period is 0"},
+      {{.kind = SL_STEP, .period = INT64_MAX}, "period is 9223372036854775807"},
+      {{.kind = SL_STEP, .period = 3, .gamma = NAN}, "gamma is "},
+      {{.kind = SL_STEP, .period = 3, .gamma = 1.5f}, "gamma is 1.5"},
+      {{.kind = SL_DROPS}, "0 drops; give 1 to 8"},
+      {{.kind = SL_DROPS, .drop_count = 9}, "9 drops"},
+      {{.kind = SL_DROPS, .drop = {5, 4}, .drop_count = 2}, "at step 4 follows one at 5"},
+      {{.kind = SL_DROPS, .drop = {-1}, .drop_count = 1}, "a drop is -1"},
+      {{.kind = SL_DROPS, .drop = {1}, .drop_count = 1, .gamma = -1}, "gamma is -1"},
+      {{.kind = (enum sl_schedule_kind)9}, "no kind 9"},
+      {{.warmup = -1}, "warmup is -1"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_bad(&bad[i].schedule, bad[i].words);
+}
+
+static void parsed_schedules_are_taken(void **state) {
+  (void)state;
+  static const char *const good[] = {
+      "constant",    "constant,warmup:4",     "step:3:0.5",           "step:1",
+      "drops:0:0:5", "drops:1:2:3:4:5:6:7:8", "cosine:0.25,warmup:9", "cosine:1"};
+  const struct sl_schedule zero = {0};
+  OK(sl__schedule_check(&zero));
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    struct sl_schedule s = parsed(good[i], 10);
+    OK(sl__schedule_check(&s));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(constant_is_one),           cmocka_unit_test(warmup_rises_to_one),
       cmocka_unit_test(step_multiplies_by_gamma),  cmocka_unit_test(cosine_falls_to_its_floor),
       cmocka_unit_test(drops_come_at_their_steps), cmocka_unit_test(shares_of_all_steps),
-      cmocka_unit_test(odd_structs_give_a_factor), cmocka_unit_test(bad_texts_are_refused)};
+      cmocka_unit_test(odd_structs_give_a_factor), cmocka_unit_test(bad_texts_are_refused),
+      cmocka_unit_test(odd_structs_are_refused),   cmocka_unit_test(parsed_schedules_are_taken)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

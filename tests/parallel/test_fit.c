@@ -309,6 +309,31 @@ static void a_second_call_goes_on(void **state) {
   close_run(&run);
 }
 
+/* The program's own steps, of which some are pending: they are steps of the training, but not of
+ * the run. */
+static void pending_steps_count_once(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  struct sl_report report;
+  bool reported;
+  (void)state;
+  for (int own = 2; own <= PER_EPOCH; own += 2) {
+    open_run(&run, true);
+    struct sl_fit_options options = watched(&w, &run);
+    options.epochs = 1;
+    for (int i = 0; i < own; i++)
+      OK(sl_trainer_step(run.trainer, run.loaders[0], &report, &reported));
+    OK(fit(&run, &options, &result));
+    assert_int_equal(result.step, PER_EPOCH);
+    assert_int_equal(w.steps, PER_EPOCH - own);
+    assert_weights(run.model, 1);
+    OK(fit(&run, &options, &result));
+    assert_int_equal(result.step, PER_EPOCH);
+    close_run(&run);
+  }
+}
+
 static void checkpoints_rotate(void **state) {
   struct run run;
   struct watcher w;
@@ -813,15 +838,16 @@ static void without_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fit_is_the_plain_loop),   cmocka_unit_test(a_second_call_goes_on),
-      cmocka_unit_test(checkpoints_rotate),      cmocka_unit_test(resumes_to_the_bit),
-      cmocka_unit_test(a_stop_at_an_epochs_end), cmocka_unit_test(early_stopping),
-      cmocka_unit_test(early_stopping_survives), cmocka_unit_test(a_limit_of_steps_is_no_epoch),
-      cmocka_unit_test(an_early_end_stays),      cmocka_unit_test(callbacks_end_it),
-      cmocka_unit_test(signals_end_it),          cmocka_unit_test(bad_options),
-      cmocka_unit_test(files_that_fail),         cmocka_unit_test(checkpoints_that_fail),
-      cmocka_unit_test(one_run_a_folder),        cmocka_unit_test(metrics_of_targets),
-      cmocka_unit_test(without_memory),          cmocka_unit_test(a_confusion_matrix_is_logged),
+      cmocka_unit_test(fit_is_the_plain_loop),    cmocka_unit_test(a_second_call_goes_on),
+      cmocka_unit_test(checkpoints_rotate),       cmocka_unit_test(resumes_to_the_bit),
+      cmocka_unit_test(a_stop_at_an_epochs_end),  cmocka_unit_test(early_stopping),
+      cmocka_unit_test(early_stopping_survives),  cmocka_unit_test(a_limit_of_steps_is_no_epoch),
+      cmocka_unit_test(an_early_end_stays),       cmocka_unit_test(callbacks_end_it),
+      cmocka_unit_test(signals_end_it),           cmocka_unit_test(bad_options),
+      cmocka_unit_test(files_that_fail),          cmocka_unit_test(checkpoints_that_fail),
+      cmocka_unit_test(one_run_a_folder),         cmocka_unit_test(metrics_of_targets),
+      cmocka_unit_test(without_memory),           cmocka_unit_test(a_confusion_matrix_is_logged),
+      cmocka_unit_test(pending_steps_count_once),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -618,7 +618,21 @@ static void own_data_fail_with_their_sample(void **state) {
   sl_dataset_free(set);
 }
 
-/* The last case: a kernel's failure is the context's. */
+/* Waits of all contexts report a failure, as their tensors may have come from it. */
+static void assert_lasting_failure(struct sl_trainer *trainer) {
+  const struct sl_context_options options = {.devices = getenv("SL_TEST_DEVICE")};
+  struct sl_context *other;
+  struct sl_report report;
+  bool reported;
+  OK(sl_open(&options, &other));
+  FAILS(sl_wait(other), SL_UNSUPPORTED, "loss mine: no ");
+  sl_close(other);
+  FAILS(sl_wait(context), SL_UNSUPPORTED, "loss mine: no ");
+  FAILS(sl_trainer_drain(trainer, &report, &reported), SL_UNSUPPORTED, "loss mine: no ");
+  FAILS(sl_trainer_drain(trainer, &report, &reported), SL_BAD_ARGUMENT, "close all contexts");
+}
+
+/* The failure ends with the context: later cases have another one. */
 static void an_own_loss_may_fail(void **state) {
   (void)state;
   const struct sl_loss mse = {.kind = SL_LOSS_MSE},
@@ -626,8 +640,19 @@ static void an_own_loss_may_fail(void **state) {
                               .own = {.name = "mine",
                                       .row = refusing_row,
                                       .rows_cuda = on_gpu() ? refusing_rows : NULL}};
+  struct sl_model *model = new_model(SL_SHAPE(IN));
+  struct sl_trainer *trainer;
+  add_dense(model, "fc", OUT, SL_INIT_ZERO);
+  OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 1e-4f}, NULL,
+                    &(struct sl_trainer_options){.loss = mse}, &trainer));
   refuses(&bad, &mse, OUT, SL_UNSUPPORTED,
           on_gpu() ? "loss mine: no 12 rows today" : "loss mine: no loss today");
+  assert_lasting_failure(trainer);
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  close_context(state);
+  assert_int_equal(open_context(state), 0);
+  OK(sl_wait(context));
 }
 
 int main(void) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "codelets/codelets.h"
+#include "parallel/train/trainer.h"
 #include "tests/common/harness.h"
 
 static int open_seeded(void **state) {
@@ -398,6 +399,10 @@ static void what_does_not_fit_is_refused(void **state) {
       sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = -1}, &trainer),
       SL_BAD_ARGUMENT);
   assert_null(trainer);
+  assert_int_equal(
+      sl_trainer_new(m, &sgd, &(struct sl_schedule){.kind = SL_COSINE}, NULL, &trainer),
+      SL_BAD_ARGUMENT);
+  assert_null(trainer);
   OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = 5}, &trainer));
   assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT);
   sl_trainer_free(trainer);
@@ -420,7 +425,6 @@ static long resident_pages(void) {
   return resident;
 }
 
-/* 2,000 steps: what the first 300 took must do for all. */
 /* Calls of sl_trainer_step before one has a report. */
 static int unreported(struct sl_model *m, int64_t batch, int slots, int in_flight) {
   struct sl_dataset *data;
@@ -458,6 +462,7 @@ static void short_steps_are_further_ahead(void **state) {
   sl_model_free(m);
 }
 
+/* 2,000 steps: what the first 300 took must do for all. */
 static void memory_stays_flat(void **state) {
   (void)state;
 #ifdef SL_SANITIZE
@@ -488,6 +493,152 @@ static void memory_stays_flat(void **state) {
   if (grown > limit) fail_msg("%ld pages more after 1,700 steps", grown);
 }
 
+enum { CHUNKS = 12, CHUNK_STEPS = 9 };
+
+/* How a program gives a trainer data that arrive piece by piece. */
+struct chunks {
+  bool frees, drains_first, evaluates, eager;
+  int replicas;
+  double loss[CHUNKS * CHUNK_STEPS], evaluation[CHUNKS];
+  int reports;
+};
+
+static void note_report(struct chunks *c, const struct sl_report *report) {
+  assert_int_equal(report->step, c->reports);
+  c->loss[c->reports++] = report->loss;
+}
+
+static void drain_chunk(struct chunks *c, struct sl_trainer *trainer) {
+  struct sl_report report;
+  for (bool reported = true; reported;) {
+    OK(sl_trainer_drain(trainer, &report, &reported));
+    if (reported) note_report(c, &report);
+  }
+}
+
+/* Chunk k has samples, batch and slots of its own, so that memory which is freed serves other
+ * purposes afterwards. */
+static struct sl_loader *chunk_loader(int k, struct sl_dataset **data) {
+  enum { COUNT = 96 };
+  float x[3 * COUNT], y[COUNT];
+  struct sl_loader *loader;
+  for (int i = 0; i < 3 * COUNT; i++) x[i] = (float)((7 * i + 3 * k) % 11) / 11;
+  for (int i = 0; i < COUNT; i++) y[i] = (float)k;
+  const struct sl_dataset_options options = {
+      .name = "chunk", .sample = SL_SHAPE(3), .target = SL_SHAPE(1), .count = COUNT};
+  OK(sl_dataset_floats(&options, x, y, NULL, true, data));
+  const struct sl_loader_options batches[] = {
+      {.batch = 16, .slots = 4}, {.batch = 16, .slots = 4}, {.batch = 8, .slots = 12}};
+  OK(sl_loader_new(*data, &batches[k % 3], &loader));
+  return loader;
+}
+
+static void train_on_chunks(struct chunks *c) {
+  struct sl_model *m;
+  struct sl_trainer *trainer;
+  struct sl_dataset *data[CHUNKS];
+  struct sl_loader *loader[CHUNKS];
+  struct sl_report report;
+  bool reported;
+  double accuracy;
+  OK(sl_model_new(context, &SL_SHAPE(3), &m));
+  OK(sl_dense(m, "a", &(struct sl_dense_options){.features = 5}));
+  OK(sl_dense(m, "b", &(struct sl_dense_options){.features = 1}));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 1e-3f}, NULL,
+                    &(struct sl_trainer_options){
+                        .loss.kind = SL_LOSS_MSE, .replicas = c->replicas, .eager = c->eager},
+                    &trainer));
+  for (int k = 0; k < CHUNKS; k++) {
+    loader[k] = chunk_loader(k, &data[k]);
+    for (int i = 0; i < CHUNK_STEPS; i++) {
+      OK(sl_trainer_step(trainer, loader[k], &report, &reported));
+      if (reported) note_report(c, &report);
+    }
+    if (c->drains_first) drain_chunk(c, trainer);
+    if (c->evaluates) OK(sl_trainer_evaluate(trainer, loader[k], &c->evaluation[k], &accuracy));
+    if (!c->frees) continue;
+    sl_loader_free(loader[k]);
+    sl_dataset_free(data[k]);
+    if (c->drains_first) assert_true(trainer->input_count <= 1);
+  }
+  drain_chunk(c, trainer);
+  assert_int_equal(c->reports, CHUNKS * CHUNK_STEPS);
+  sl_trainer_free(trainer);
+  for (int k = 0; k < CHUNKS && !c->frees; k++) {
+    sl_loader_free(loader[k]);
+    sl_dataset_free(data[k]);
+  }
+  sl_model_free(m);
+}
+
+/* A trainer that knew a loader by its address read the batches of a freed one. */
+static void loaders_may_be_freed_between_steps(void **state) {
+  (void)state;
+  for (int i = 0; i < 4; i++) {
+    struct chunks kept = {.drains_first = true, .evaluates = true, .eager = i & 1};
+    kept.replicas = i & 2 ? 2 : 1;
+    struct chunks freed = kept;
+    freed.frees = true;
+    train_on_chunks(&kept);
+    train_on_chunks(&freed);
+    assert_memory_equal(kept.loss, freed.loss, sizeof kept.loss);
+    assert_memory_equal(kept.evaluation, freed.evaluation, sizeof kept.evaluation);
+  }
+}
+
+static void loaders_may_be_freed_with_pending_steps(void **state) {
+  (void)state;
+  struct chunks kept = {.replicas = 2}, freed = {.replicas = 2, .frees = true};
+  train_on_chunks(&kept);
+  train_on_chunks(&freed);
+  assert_memory_equal(kept.loss, freed.loss, sizeof kept.loss);
+}
+
+/* Messages and checkpoints would describe the data, which may be gone. */
+static void freed_data_are_not_described(void **state) {
+  (void)state;
+  struct sl_model *m;
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool reported;
+  const float x[] = {0, 1, 2, 3}, y[] = {0, 1, 0, 7};
+  const struct sl_dataset_options options = {
+      .name = "four", .sample = SL_SHAPE(1), .target = SL_SHAPE(1), .count = 4};
+  OK(sl_model_new(context, &SL_SHAPE(1), &m));
+  OK(sl_dense(m, "a", &(struct sl_dense_options){.features = 1}));
+  OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.loss.kind = SL_LOSS_BCE},
+                    &trainer));
+  OK(sl_dataset_floats(&options, x, y, NULL, true, &data));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 2, .slots = 9}, &loader));
+  OK(sl_trainer_step(trainer, loader, &report, &reported));
+  OK(sl_trainer_drain(trainer, &report, &reported));
+  OK(sl_trainer_step(trainer, loader, &report, &reported));
+  assert_false(reported);
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+  assert_int_equal(sl_trainer_drain(trainer, &report, &reported), SL_BAD_ARGUMENT);
+  assert_non_null(strstr(sl_error(), "the loss bce does not take 1 labels or targets"));
+  assert_non_null(strstr(sl_error(), "(step 1)"));
+  sl_trainer_free(trainer);
+  OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.loss.kind = SL_LOSS_MSE},
+                    &trainer));
+  loader = chunk_loader(0, &data);
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+  OK(sl_dataset_floats(&options, x, y, NULL, true, &data));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 2}, &loader));
+  OK(sl_trainer_step(trainer, loader, &report, &reported));
+  for (reported = true; reported;) OK(sl_trainer_drain(trainer, &report, &reported));
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+  assert_int_equal(sl_trainer_save(trainer, "never"), SL_BAD_ARGUMENT);
+  assert_non_null(strstr(sl_error(), "save before sl_loader_free"));
+  sl_trainer_free(trainer);
+  sl_model_free(m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_cut_gives_the_serial_curve),
@@ -503,6 +654,9 @@ int main(void) {
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(short_steps_are_further_ahead),
       cmocka_unit_test(memory_stays_flat),
+      cmocka_unit_test(loaders_may_be_freed_between_steps),
+      cmocka_unit_test(loaders_may_be_freed_with_pending_steps),
+      cmocka_unit_test(freed_data_are_not_described),
   };
   return cmocka_run_group_tests_name("trainer", tests, open_seeded, close_context);
 }
