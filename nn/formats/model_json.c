@@ -1,7 +1,6 @@
 /* A model's architecture as JSON text, and back (doc/models.md describes the text). The fields of a
  * kind describe its options: this file treats all kinds alike. */
 #include <jansson.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,6 @@
 #define FORMAT_VERSION 2 /* 1 without named inputs and outputs */
 #define JSON_SUFFIX ".json"
 #define WEIGHTS_SUFFIX ".safetensors"
-#define MOST_NUMBER (1ll << 40) /* the product of two still fits an int64_t */
 #define MOST_BYTES (64u << 20)
 enum { MOST_LAYERS = 100000 };
 
@@ -214,7 +212,7 @@ static enum sl_status read_list(const struct reader *r, const char *key, const j
   if (count < 1 || count > SL_MAX_DIMS) return bad(r, key, "must be a list of 1 to 5 numbers");
   list->ndim = (int)count;
   for (size_t i = 0; i < count; i++)
-    SL__TRY(read_whole(r, key, json_array_get(array, i), MOST_NUMBER, &list->dim[i]));
+    SL__TRY(read_whole(r, key, json_array_get(array, i), SL__MOST_VALUES, &list->dim[i]));
 out:
   return status;
 }
@@ -247,10 +245,12 @@ static enum sl_status read_field(const struct reader *r, const struct sl_field *
       status = of_file(r, sl_activation_parse(json_string_value(value), at));
       break;
     case SL_FIELD_INT:
-      status = read_whole(r, field->name, value, INT_MAX, &whole);
+      status = read_whole(r, field->name, value, sl__field_most(field), &whole);
       if (status == SL_OK) *(int *)at = (int)whole;
       break;
-    case SL_FIELD_INT64: status = read_whole(r, field->name, value, MOST_NUMBER, at); break;
+    case SL_FIELD_INT64:
+      status = read_whole(r, field->name, value, sl__field_most(field), at);
+      break;
     case SL_FIELD_SHAPE: status = read_list(r, field->name, value, at); break;
   }
   return status;
