@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <math.h>
 
+#include "core/base/json.h"
 #include "nn/layer.h"
 
 int64_t sl__field_most(const struct sl_field *field) {
@@ -62,6 +63,9 @@ static enum sl_status check_field(const struct sl__layer *layer, const struct sl
 
 enum sl_status sl__layer_check_options(const struct sl__layer *layer) {
   enum sl_status status = SL_OK;
+  if (layer->group && !sl__is_utf8(layer->group))
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "group '%.40s' is no UTF-8; take another name",
+                          layer->group);
   for (const struct sl_field *field = layer->kind->fields; field && field->name; field++)
     SL__TRY(check_field(layer, field));
 out:

@@ -564,7 +564,8 @@ SL_API enum sl_status sl_model_save_tensors(struct sl_model *model, const char *
 
 /** A saved model is two files: its architecture, "lenet.json" (doc/models.md), and the weights
  * beside it, "lenet.safetensors". sl_model_save writes both if path ends in ".json", each aside
- * and renamed, the weights first; sl_model_load takes the weights alone from such a pair.
+ * and renamed, the weights first: a save that fails leaves the pair that was there. sl_model_load
+ * takes the weights alone from such a pair.
  *
  * sl_model_open makes the model that path describes, with the weights that it names, which are in
  * the same folder; it is built then. \return as sl_model_load; SL_BAD_FILE for JSON that is

@@ -156,6 +156,12 @@ static char *text_of(const json_t *object) {
 enum sl_status sl_model_architecture(const struct sl_model *model, const char *weights,
                                      char **text) {
   SL__NEEDS(model, text);
+  *text = NULL;
+  if (weights && !sl__is_utf8(weights))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: a model's description cannot hold this name of its weights, which is no "
+                    "UTF-8; take another name",
+                    weights);
   json_t *object = model_object(model, weights);
   *text = object ? text_of(object) : NULL;
   json_decref(object);
@@ -493,24 +499,29 @@ static char *weights_beside(const char *path) {
   return beside;
 }
 
-static enum sl_status write_text(const char *path, const char *text) {
-  struct sl__file *file;
-  enum sl_status status = sl__file_create(path, &file);
+/* The text, written aside. */
+static enum sl_status write_aside(const char *path, const char *text, struct sl__file **file) {
+  enum sl_status status = sl__file_create(path, file);
   if (status != SL_OK) return status;
-  sl__file_write(file, text, strlen(text));
-  return sl__file_commit(file, NULL);
+  sl__file_write(*file, text, strlen(text));
+  return sl__file_flush(*file);
 }
 
-/* Writes the weights first: then an architecture always names an existing file. */
+/* Both files change, or none: the description waits aside until the weights are in place, and only
+ * its renaming is left then. An architecture always names an existing file. */
 enum sl_status sl__model_json_save(struct sl_model *model, const char *path) {
   enum sl_status status = SL_NO_MEMORY;
   char *weights = weights_beside(path), *text = NULL;
+  struct sl__file *file = NULL;
   if (!weights) return SL_NO_MEMORY;
   const char *slash = strrchr(weights, '/');
-  SL__TRY(sl__weights_save(model, weights));
   SL__TRY(sl_model_architecture(model, slash ? slash + 1 : weights, &text));
-  status = write_text(path, text);
+  SL__TRY(write_aside(path, text, &file));
+  SL__TRY(sl__weights_save(model, weights));
+  status = sl__file_commit(file, NULL);
+  file = NULL;
 out:
+  sl__file_abandon(file);
   free(text);
   free(weights);
   return status;

@@ -35,6 +35,8 @@ static void options_out_of_range_are_refused(void **state) {
           .activation = (enum sl_activation) - 1);
   REFUSED(sl_conv2d, sl_conv2d_options, "activation is 99", .channels = 2, .kernel_h = 2,
           .activation = (enum sl_activation)99);
+  REFUSED(sl_dense, sl_dense_options, "layer x (dense): group", .features = 2,
+          .layer.group = "\xff\xfe");
 
 #undef REFUSED
   sl_model_free(m);
