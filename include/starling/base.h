@@ -91,12 +91,15 @@ inline struct sl_shape sl_shape_from(Dimensions... dimensions) {
   ((struct sl_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 #endif
 
-/** Number of elements; 1 for a shape without dimensions, INT64_MAX if they cannot be counted. */
+/** Number of elements; 1 for a shape without dimensions, INT64_MAX if they cannot be counted, also
+ * where ndim is below 0 or above SL_MAX_DIMS. */
 SL_API int64_t sl_shape_count(const struct sl_shape *shape);
 
-/** "[20, 24, 24]" into text (cut to size); returns text, which may be NULL. */
+/** "[20, 24, 24]", or "[?]" for an impossible ndim, into text (cut to size); returns text, which
+ * may be NULL. */
 SL_API const char *sl_shape_text(const struct sl_shape *shape, char *text, size_t size);
 
+/** false, too, if ndim is impossible. */
 SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
 
 /** \defgroup files Whole files

@@ -56,6 +56,8 @@ struct sl_layer_options {
   float deviation;    /**< of the weights of SL_INIT_NORMAL, above 0; with any other init: 0 */
 };
 
+/** An empty model, whose samples have this shape. \return SL_BAD_SHAPE unless it has 1 to
+ * SL_MAX_DIMS - 1 dimensions, each at least 1, and at most 2^40 values. */
 SL_API enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
                                    struct sl_model **model);
 
