@@ -378,15 +378,22 @@ int sl_loader_slots(const struct sl_loader *loader) {
   return loader->batches.options.slots;
 }
 
+static bool is_slot(const struct sl_loader *loader, int slot) {
+  return slot >= 0 && slot < loader->batches.options.slots;
+}
+
 void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels) {
   SL__NEEDS_OR(, loader, x, labels);
+  *x = NULL;
+  *labels = NULL;
+  if (!is_slot(loader, slot)) return;
   *x = loader->slots[slot].rows.x;
   *labels = loader->slots[slot].rows.labels;
 }
 
 float *sl_loader_slot_targets(const struct sl_loader *loader, int slot) {
   SL__NEEDS_OR(NULL, loader);
-  return loader->slots[slot].rows.targets;
+  return is_slot(loader, slot) ? loader->slots[slot].rows.targets : NULL;
 }
 
 enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) {
@@ -416,7 +423,7 @@ enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) 
 
 void sl_loader_recycle(struct sl_loader *loader, int slot) {
   SL__NEEDS_OR(, loader);
-  if (slot < 0 || slot >= loader->batches.options.slots) return;
+  if (!is_slot(loader, slot)) return;
   pthread_mutex_lock(&loader->lock);
   if (loader->slots[slot].state == OUT) loader->slots[slot].state = FREE;
   pthread_cond_signal(&loader->freed);
