@@ -11,6 +11,8 @@
 #include "parallel/train/ranks.h"
 
 enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
+  if ((unsigned)o->kvstore > SL_KVSTORE_DIST_ASYNC_DEVICE)
+    return sl__fail(SL_BAD_ARGUMENT, "%d is not a kind of KVStore (SL_KVSTORE_*)", (int)o->kvstore);
   if (o->in_flight < 0 || o->in_flight >= SL__MAX_IN_FLIGHT)
     return sl__fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
                     SL__MAX_IN_FLIGHT - 1);
