@@ -222,6 +222,10 @@ static inline bool sl__layer_trains(const struct sl__layer *layer) {
   return layer->params.total > 0 && !layer->is_frozen;
 }
 
+/* SL_BAD_ARGUMENT while a trainer uses the model; subject: what is to be changed, for the message
+ * (layer_settings.c). */
+enum sl_status sl__model_check_unused(const struct sl_model *model, const char *subject);
+
 /* Sets each layer's needs_gradient (layer_settings.c). */
 void sl__model_find_gradients(struct sl_model *model);
 
