@@ -43,6 +43,7 @@ struct sl_loader {
   void *memory; /* memory of all slots, not yet aligned */
   struct reader *readers;
 
+  pid_t process;        /* has the threads; a process that it forks does not */
   pthread_mutex_t lock; /* guards the members below and the slots' states */
   pthread_cond_t freed, filled;
   bool stop;
@@ -286,6 +287,7 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   if (!l) return SL_NO_MEMORY;
   l->batches.dataset = dataset;
   l->batches.options = *options;
+  l->process = getpid();
   pthread_mutex_init(&l->lock, NULL);
   pthread_cond_init(&l->freed, NULL);
   pthread_cond_init(&l->filled, NULL);
@@ -336,7 +338,7 @@ enum sl_status sl__loader_refill(struct sl_loader *loader, int64_t part, int64_t
 }
 
 void sl_loader_free(struct sl_loader *loader) {
-  if (!loader) return;
+  if (!loader || loader->process != getpid()) return;
   end_threads(loader);
   pthread_cond_destroy(&loader->filled);
   pthread_cond_destroy(&loader->freed);
@@ -400,6 +402,11 @@ enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) 
   SL__NEEDS(loader, batch);
   enum sl_status status = SL_OK;
   struct slot *slot;
+  if (loader->process != getpid())
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: this process was forked after sl_loader_new, and has no threads that fill "
+                    "batches; make the loader after the fork",
+                    loader->batches.dataset->info.name);
   pthread_mutex_lock(&loader->lock);
   if (count_out(loader) >= loader->batches.options.slots - 1) {
     status = sl__fail(

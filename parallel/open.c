@@ -12,6 +12,7 @@
 #include "core/net/local_rank.h"
 #include "core/net/net.h"
 #include "core/runtime/cuda.h"
+#include "core/runtime/forked.h"
 #include "core/runtime/model_folder.h"
 #include "core/runtime/tensor.h"
 #include "core/runtime/trace.h"
@@ -98,6 +99,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   *context = NULL;
   if (!options) options = &defaults;
   status = check_options(options);
+  if (status == SL_OK) status = sl__fork_check(NULL);
   if (status != SL_OK) return status;
   struct sl_context *c = sl__context_new(options);
   if (!c) return SL_NO_MEMORY;
@@ -118,7 +120,7 @@ out:
  * look at it, and at the context. */
 static bool close_users(struct sl_context *c) {
   sl__wait_for_all(c);
-  if (c->abandoned && !c->net) return false;
+  if (c->forked || (c->abandoned && !c->net)) return false;
   if (!sl__net_close(c->net)) return false;
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
     sl__tensor_free(c->scratch[i]);

@@ -120,7 +120,8 @@ SL_API enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *x
 
 /** \defgroup context The context
  * Starts StarPU and names the devices. A process that runs StarPU itself may open one too:
- * StarPU counts its users. */
+ * StarPU counts its users. A process that is forked after sl_open has none of StarPU's workers:
+ * there sl_open, and all that submits tasks or waits for them, return SL_UNSUPPORTED. */
 struct sl_context;
 
 /** Levels of the messages that the library logs. Failures are returned as statuses instead. */

@@ -5,6 +5,7 @@
 
 #include "codelets/kernels/gemm.h"
 #include "core/net/net.h"
+#include "core/runtime/forked.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
 #include "parallel/train/captured_step.h"
@@ -38,6 +39,7 @@ static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_o
 static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl_model *model = t->model;
   enum sl_status status;
+  SL__TRY(sl__fork_check(model->context));
   SL__TRY(sl__trainer_check(options));
   SL__TRY(sl_optimizer_check(&t->optimizer));
   SL__TRY(sl_model_build(model));
@@ -123,7 +125,7 @@ out:
 }
 
 void sl_trainer_free(struct sl_trainer *trainer) {
-  if (!trainer) return;
+  if (!trainer || trainer->model->context->forked) return;
   if (trainer->saving) trainer->saving_free(trainer->saving);
   free(trainer->loaded_options);
   if (trainer->shards)
@@ -172,7 +174,7 @@ struct sl_position sl_trainer_position(const struct sl_trainer *trainer) {
 }
 
 enum sl_status sl__trainer_check_alive(const struct sl_trainer *t) {
-  if (!t->failed) return SL_OK;
+  if (!t->failed) return sl__fork_check(t->model->context);
   return sl__fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
 }
 
