@@ -52,7 +52,13 @@ static bool measure(const float *values, int64_t count, int64_t channels, int64_
 enum sl_status sl_measure(const float *values, int64_t count, const struct sl_shape *sample,
                           int channels, float *mean, float *deviation) {
   SL__NEEDS(values, sample, mean, deviation);
-  if (sample->ndim < 1 || count < 1 || (channels != 1 && channels != sample->dim[0]))
+  char text[96];
+  bool fits = sample->ndim >= 1 && sample->ndim < SL_MAX_DIMS;
+  for (int d = 0; fits && d < sample->ndim; d++) fits = sample->dim[d] >= 1;
+  if (!fits)
+    return sl__fail(SL_BAD_ARGUMENT, "means of samples whose shape %s is impossible",
+                    sl_shape_text(sample, text, sizeof text));
+  if (count < 1 || (channels != 1 && channels != sample->dim[0]))
     return sl__fail(SL_BAD_ARGUMENT,
                     "means of %d channels of %lld samples; give 1 or %lld channels", channels,
                     (long long)count, (long long)sample->dim[0]);

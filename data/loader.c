@@ -45,6 +45,7 @@ struct sl_loader {
   int holders;   /* atomic: the program is one of them until it frees the loader */
   bool is_freed; /* atomic */
 
+  pid_t process;        /* has the threads; a process that it forks does not */
   pthread_mutex_t lock; /* guards the members below and the slots' states */
   pthread_cond_t freed, filled;
   bool stop;
@@ -290,6 +291,7 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   l->holders = 1;
   l->batches.dataset = dataset;
   l->batches.options = *options;
+  l->process = getpid();
   pthread_mutex_init(&l->lock, NULL);
   pthread_cond_init(&l->freed, NULL);
   pthread_cond_init(&l->filled, NULL);
@@ -361,7 +363,7 @@ void sl__loader_release(struct sl_loader *loader) {
 
 /* The dataset may go next, which only the threads read. */
 void sl_loader_free(struct sl_loader *loader) {
-  if (!loader) return;
+  if (!loader || loader->process != getpid()) return;
   end_threads(loader);
   __atomic_store_n(&loader->is_freed, true, __ATOMIC_RELEASE);
   sl__loader_release(loader);
@@ -399,21 +401,33 @@ int sl_loader_slots(const struct sl_loader *loader) {
   return loader->batches.options.slots;
 }
 
+static bool is_slot(const struct sl_loader *loader, int slot) {
+  return slot >= 0 && slot < loader->batches.options.slots;
+}
+
 void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels) {
   SL__NEEDS_OR(, loader, x, labels);
+  *x = NULL;
+  *labels = NULL;
+  if (!is_slot(loader, slot)) return;
   *x = loader->slots[slot].rows.x;
   *labels = loader->slots[slot].rows.labels;
 }
 
 float *sl_loader_slot_targets(const struct sl_loader *loader, int slot) {
   SL__NEEDS_OR(NULL, loader);
-  return loader->slots[slot].rows.targets;
+  return is_slot(loader, slot) ? loader->slots[slot].rows.targets : NULL;
 }
 
 enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) {
   SL__NEEDS(loader, batch);
   enum sl_status status = SL_OK;
   struct slot *slot;
+  if (loader->process != getpid())
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: this process was forked after sl_loader_new, and has no threads that fill "
+                    "batches; make the loader after the fork",
+                    loader->batches.dataset->info.name);
   pthread_mutex_lock(&loader->lock);
   if (count_out(loader) >= loader->batches.options.slots - 1) {
     status = sl__fail(
@@ -437,7 +451,7 @@ enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) 
 
 void sl_loader_recycle(struct sl_loader *loader, int slot) {
   SL__NEEDS_OR(, loader);
-  if (slot < 0 || slot >= loader->batches.options.slots) return;
+  if (!is_slot(loader, slot)) return;
   pthread_mutex_lock(&loader->lock);
   if (loader->slots[slot].state == OUT) loader->slots[slot].state = FREE;
   pthread_cond_signal(&loader->freed);

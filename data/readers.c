@@ -75,6 +75,12 @@ static enum sl_status check_options(const char *name, const struct sl__reader *r
               {SL__USES_SIZE, o->height || o->width, "size of pictures"},
               {SL__USES_SKIP_BAD, o->skip_bad, "skipping of pictures"},
               {SL__USES_INPUTS_ONLY, o->inputs_only, "inputs without targets"}};
+  if ((unsigned)o->missing > SL_MISSING_MEAN)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: there is no rule %d for missing values (SL_MISSING_*)",
+                    name, (int)o->missing);
+  if ((unsigned)o->targets > SL_TARGET_VALUES)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: there is no kind %d of targets (SL_TARGET_*)", name,
+                    (int)o->targets);
   if (o->validation && !(reader->uses & SL__USES_VALIDATION))
     return sl__fail(SL_BAD_ARGUMENT,
                     "%s: has a test set of its own, and takes no validation part; leave the share, "

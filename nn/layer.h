@@ -200,6 +200,12 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
     return sl__layer_append(model, name, &sl__##kind_name##_kind, options);                        \
   }
 
+/* SL_BAD_ARGUMENT unless a model's file can hold the layer's options, so that a model which trains
+ * can be saved and opened (layer_options.c). */
+enum sl_status sl__layer_check_options(const struct sl__layer *layer);
+/* The largest value of a field that is a whole number, or a list of these. */
+int64_t sl__field_most(const struct sl_field *field);
+
 /* Takes the last layer away, which nothing may have used. */
 void sl__layer_drop(struct sl_model *model);
 
@@ -215,6 +221,10 @@ enum sl_status sl__model_check_trains(const struct sl_model *model);
 static inline bool sl__layer_trains(const struct sl__layer *layer) {
   return layer->params.total > 0 && !layer->is_frozen;
 }
+
+/* SL_BAD_ARGUMENT while a trainer uses the model; subject: what is to be changed, for the message
+ * (layer_settings.c). */
+enum sl_status sl__model_check_unused(const struct sl_model *model, const char *subject);
 
 /* Sets each layer's needs_gradient (layer_settings.c). */
 void sl__model_find_gradients(struct sl_model *model);

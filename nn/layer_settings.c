@@ -9,7 +9,7 @@
 #include "nn/layer_names.h"
 
 /* A trainer's shards and plans follow the settings that it found. */
-static enum sl_status check_unused(const struct sl_model *model, const char *subject) {
+enum sl_status sl__model_check_unused(const struct sl_model *model, const char *subject) {
   if (!model->users) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT, "%s: a trainer uses the model; free it first", subject);
 }
@@ -66,7 +66,7 @@ enum sl_status sl_freeze(struct sl_model *model, const char *layers) {
   char *names = NULL, *text = NULL;
   bool *marked = sl__alloc((size_t)model->count + 1, sizeof *marked, "frozen layers");
   if (!marked) return SL_NO_MEMORY;
-  SL__TRY(check_unused(model, "freeze"));
+  SL__TRY(sl__model_check_unused(model, "freeze"));
   if (layers && *layers) {
     const struct sl__layer_list list = {"freeze", mark, marked};
     names = sl__strdup(layers);
@@ -148,7 +148,7 @@ static enum sl_status read_factors(const struct sl_model *model, const char *sub
 static enum sl_status set_factors(struct sl_model *model, const char *subject, const char *text,
                                   double least, size_t member) {
   float *factors = sl__alloc((size_t)model->count + 1, sizeof *factors, "factors of layers");
-  enum sl_status status = factors ? check_unused(model, subject) : SL_NO_MEMORY;
+  enum sl_status status = factors ? sl__model_check_unused(model, subject) : SL_NO_MEMORY;
   if (status == SL_OK) status = read_factors(model, subject, text, least, factors);
   for (int i = 0; i < model->count && status == SL_OK; i++)
     *(float *)((char *)&model->layers[i] + member) = factors[i];
@@ -169,7 +169,7 @@ enum sl_status sl_group_decay(struct sl_model *model, const char *rules) {
 
 enum sl_status sl_decay_weights_only(struct sl_model *model, bool weights_only) {
   SL__NEEDS(model);
-  enum sl_status status = check_unused(model, "sl_decay_weights_only");
+  enum sl_status status = sl__model_check_unused(model, "sl_decay_weights_only");
   if (status == SL_OK) model->decays_weights_only = weights_only;
   return status;
 }

@@ -196,16 +196,6 @@ static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
   }
 }
 
-static enum sl_status check_lists(const struct sl__layer *layer) {
-  for (const struct sl_field *field = layer->kind->fields; field && field->name; field++) {
-    const struct sl_shape *list = (const void *)((const char *)layer->options + field->offset);
-    if (field->type == SL_FIELD_SHAPE && (list->ndim < 0 || list->ndim > SL_MAX_DIMS))
-      return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%s has %d numbers; at most %d", field->name,
-                            list->ndim, SL_MAX_DIMS);
-  }
-  return SL_OK;
-}
-
 static enum sl_status check_size(const struct sl__layer *layer) {
   char text[96];
   if (sl_shape_count(&layer->out) > SL__MOST_VALUES)
@@ -275,7 +265,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   for (int i = 0; i < layer.input_count; i++)
     layer.in[i] = layer.input[i] == SL__INPUT ? model->sample : model->layers[layer.input[i]].out;
   SL__TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
-  SL__TRY(check_lists(&layer));
+  SL__TRY(sl__layer_check_options(&layer));
   SL__TRY(kind->infer(&layer));
   SL__TRY(check_tokens(model, &layer));
   SL__TRY(check_size(&layer));

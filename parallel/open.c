@@ -1,4 +1,5 @@
 /* Opening and closing a context: the one place that knows all rooms that have a part in it. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "codelets/kernels/numerics.h"
@@ -11,6 +12,7 @@
 #include "core/net/local_rank.h"
 #include "core/net/net.h"
 #include "core/runtime/cuda.h"
+#include "core/runtime/forked.h"
 #include "core/runtime/model_folder.h"
 #include "core/runtime/tensor.h"
 #include "core/runtime/trace.h"
@@ -76,12 +78,29 @@ static enum sl_status open_devices(struct sl_context *c, const struct sl_context
   return sl_share(c, status, sl_error());
 }
 
+static enum sl_status check_options(const struct sl_context_options *o) {
+  if (!(o->stall_timeout >= 0))
+    return sl__fail(SL_BAD_ARGUMENT, "stall_timeout is %g; it must be seconds, or 0 for never",
+                    o->stall_timeout);
+  if (isnan(o->timeout))
+    return sl__fail(SL_BAD_ARGUMENT, "timeout is %g; it must be seconds, or below 0 for never",
+                    o->timeout);
+  if ((unsigned)o->exchange > SL_EXCHANGE_AUTO)
+    return sl__fail(SL_BAD_ARGUMENT, "there is no exchange %d (SL_EXCHANGE_*)", (int)o->exchange);
+  if ((unsigned)o->log_level > SL_LOG_DEBUG)
+    return sl__fail(SL_BAD_ARGUMENT, "there is no log level %d (SL_LOG_*)", (int)o->log_level);
+  return SL_OK;
+}
+
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
   SL__NEEDS(context);
   static const struct sl_context_options defaults;
   enum sl_status status;
   *context = NULL;
   if (!options) options = &defaults;
+  status = check_options(options);
+  if (status == SL_OK) status = sl__fork_check(NULL);
+  if (status != SL_OK) return status;
   struct sl_context *c = sl__context_new(options);
   if (!c) return SL_NO_MEMORY;
   SL__TRY(start(c, options));
@@ -101,7 +120,7 @@ out:
  * look at it, and at the context. */
 static bool close_users(struct sl_context *c) {
   sl__wait_for_all(c);
-  if (c->abandoned && !c->net) return false;
+  if (c->forked || (c->abandoned && !c->net)) return false;
   if (!sl__net_close(c->net)) return false;
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
     sl__tensor_free(c->scratch[i]);

@@ -377,9 +377,19 @@ static int sync_folder_of(const char *path) {
 }
 
 /* Writes all of it to the disk. Returns the value of errno, or 0. */
-static int flush_to_disk(struct sl__file *file) {
+static int flush(const struct sl__file *file) {
   int error = file->error;
   if (!error && (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0)) error = errno;
+  return error;
+}
+
+enum sl_status sl__file_flush(struct sl__file *file) {
+  file->error = flush(file);
+  return file->error ? fail_io(file->path, "written", file->error) : SL_OK;
+}
+
+static int flush_and_close(struct sl__file *file) {
+  int error = flush(file);
   if (fclose(file->stream) != 0 && !error) error = errno;
   file->stream = NULL;
   return error;
@@ -387,7 +397,7 @@ static int flush_to_disk(struct sl__file *file) {
 
 enum sl_status sl__file_commit(struct sl__file *file, struct sl__file_sum *sum) {
   enum sl_status status = SL_OK;
-  int error = flush_to_disk(file);
+  int error = flush_and_close(file);
   if (!error && rename(file->aside, file->path) != 0) error = errno;
   if (error)
     unlink(file->aside);

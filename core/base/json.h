@@ -5,6 +5,7 @@
 #define SL_CORE_BASE_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,13 @@ static inline json_t *sl__json_join(json_t *all, json_t *more) {
   }
   json_decref(more);
   return all;
+}
+
+/* Can a JSON text hold this one? */
+static inline bool sl__is_utf8(const char *text) {
+  json_t *value = json_string(text);
+  json_decref(value);
+  return value != NULL;
 }
 
 /* A text of the user's may be no UTF-8, which JSON must be: such bytes become '?'. NULL becomes

@@ -11,6 +11,7 @@
 #include "core/base/subnormal.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/failure.h"
+#include "core/runtime/forked.h"
 #include "core/runtime/idle.h"
 #include "core/runtime/pool.h"
 #include "core/runtime/tensor.h"
@@ -139,6 +140,7 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
   if (status != SL_OK) return status;
   starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU);
   c->is_started = true;
+  sl__fork_watch(c);
   /* tensors of an open context may come from a failed task: its waits go on telling so */
   if (!__atomic_fetch_add(&started, 1, __ATOMIC_ACQ_REL)) sl__task_failure_clear();
   if (c->began_starpu) sl__idle_begin();
@@ -152,6 +154,7 @@ void sl__context_stop(struct sl_context *c) {
   if (!c->is_started) return;
   if (c->began_starpu) sl__idle_end();
   starpu_shutdown();
+  sl__fork_unwatch(c);
   if (c->is_pooled) sl__pool_close();
   c->is_started = c->is_pooled = false;
   __atomic_fetch_sub(&started, 1, __ATOMIC_ACQ_REL);

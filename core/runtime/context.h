@@ -46,7 +46,9 @@ struct sl_context {
   int device_count;
   uint64_t seed;
   struct sl__hooks hooks;
-  bool abandoned;          /* see core/runtime/wait.h */
+  bool abandoned; /* see core/runtime/wait.h */
+  bool forked;    /* see core/runtime/forked.h, as for the next member */
+  struct sl_context *next_watched;
   bool swaps;              /* StarPU may move tensors to a swap folder */
   struct sl__trace *trace; /* NULL: the context was opened without a folder for one */
   struct sl__model_folder *model_folder;

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/runtime/chain.h"
 #include "core/runtime/cuda.h"
+#include "core/runtime/forked.h"
 
 static uint32_t hash_tensors(int count, struct sl__tensor *const *tensors, uint32_t hash) {
   for (int i = 0; i < count; i++) {
@@ -230,9 +231,10 @@ static enum sl_status fill_task(struct starpu_task *task, const struct sl__call 
 
 static enum sl_status submit_task(struct sl_context *context, const struct sl__call *call,
                                   const char *modes) {
-  struct starpu_task *task = starpu_task_create();
-  if (!task) return sl__fail(SL_NO_MEMORY, "no memory for a task");
-  enum sl_status status = fill_task(task, call, modes);
+  enum sl_status status = sl__fork_check(context);
+  struct starpu_task *task = status == SL_OK ? starpu_task_create() : NULL;
+  if (!task) return status == SL_OK ? sl__fail(SL_NO_MEMORY, "no memory for a task") : status;
+  status = fill_task(task, call, modes);
   if (status == SL_OK) status = run_hooks_before(context, call, task);
   if (status == SL_OK) {
     struct sl__chain *chain = call->launch->chain;

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/runtime/chain.h"
 #include "core/runtime/failure.h"
+#include "core/runtime/forked.h"
 #include "core/runtime/idle.h"
 
 static bool is_needed(const struct sl__health_check *h) {
@@ -60,7 +61,7 @@ static void abandon(struct sl_context *c) {
 }
 
 enum sl_status sl__wait_check(struct sl_context *c) {
-  enum sl_status status = SL_OK;
+  enum sl_status status = sl__fork_check(c);
   for (int i = 0; i < c->hooks.health_count && status == SL_OK; i++) {
     const struct sl__health_check *h = &c->hooks.health[i];
     if (is_needed(h)) status = h->check(h->data);
@@ -132,6 +133,8 @@ static enum sl_status acquire_or_lose(struct sl__tensor *tensor,
 
 enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mode mode) {
   struct sl_context *c = tensor->context;
+  enum sl_status status = sl__fork_check(c);
+  if (status != SL_OK) return status;
   if (c->may_chain || must_poll(c)) return acquire_or_lose(tensor, mode);
   int result = starpu_data_acquire(tensor->handle, mode);
   if (!result) return refuse_garbage(tensor->handle);
@@ -139,7 +142,8 @@ enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mo
 }
 
 enum sl_status sl__wait_for_all(struct sl_context *c) {
-  enum sl_status status = SL_OK;
+  enum sl_status status = sl__fork_check(c);
+  if (status != SL_OK) return status;
   if (!must_poll(c)) {
     int result = starpu_task_wait_for_all();
     if (result) return sl__fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));

@@ -91,12 +91,15 @@ inline struct sl_shape sl_shape_from(Dimensions... dimensions) {
   ((struct sl_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 #endif
 
-/** Number of elements; 1 for a shape without dimensions, INT64_MAX if they cannot be counted. */
+/** Number of elements; 1 for a shape without dimensions, INT64_MAX if they cannot be counted, also
+ * where ndim is below 0 or above SL_MAX_DIMS. */
 SL_API int64_t sl_shape_count(const struct sl_shape *shape);
 
-/** "[20, 24, 24]" into text (cut to size); returns text, which may be NULL. */
+/** "[20, 24, 24]", or "[?]" for an impossible ndim, into text (cut to size); returns text, which
+ * may be NULL. */
 SL_API const char *sl_shape_text(const struct sl_shape *shape, char *text, size_t size);
 
+/** false, too, if ndim is impossible. */
 SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
 
 /** \defgroup files Whole files
@@ -117,7 +120,8 @@ SL_API enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *x
 
 /** \defgroup context The context
  * Starts StarPU and names the devices. A process that runs StarPU itself may open one too:
- * StarPU counts its users. */
+ * StarPU counts its users. A process that is forked after sl_open has none of StarPU's workers:
+ * there sl_open, and all that submits tasks or waits for them, return SL_UNSUPPORTED. */
 struct sl_context;
 
 /** Levels of the messages that the library logs. Failures are returned as statuses instead. */
@@ -202,8 +206,8 @@ struct sl_context_options {
  * zero value.
  * Where that limits a GPU's memory (STARPU_LIMIT_CUDA_MEM), STARPU_PREFETCH=0 and
  * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
- * \return SL_NO_DEVICE if a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
- *          SL_STARPU if StarPU cannot start; SL_IO or SL_NO_MEMORY if the swap folder cannot
+ * \return SL_NO_DEVICE if a named device does not exist, SL_BAD_ARGUMENT for a malformed list or an
+ *          option out of range, SL_STARPU if StarPU cannot start; SL_IO or SL_NO_MEMORY if the swap folder cannot
  * be used or is too small; SL_UNSUPPORTED if exchange or trace need what StarPU or MPI do not
  * have; distributed: SL_UNSUPPORTED in a build without MPI, SL_LOST or SL_IO if the ranks cannot
  * reach each other. */

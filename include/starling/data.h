@@ -440,12 +440,12 @@ SL_API const struct sl_loader_options *sl_loader_settings(const struct sl_loader
 /** Batches an epoch, of all buckets. */
 SL_API int64_t sl_loader_length(const struct sl_loader *loader);
 
-/** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned).
- */
+/** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned);
+ * NULL for a slot that does not exist: they are numbered from 0 to sl_loader_slots - 1. */
 SL_API int sl_loader_slots(const struct sl_loader *loader);
 SL_API void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels);
-/** \return [batch, target...]; NULL if the set has labels, and sl_loader_slot's labels are NULL if
- * it has targets. */
+/** \return [batch, target...]; NULL if the set has labels, or there is no such slot;
+ * sl_loader_slot's labels are NULL if the set has targets. */
 SL_API float *sl_loader_slot_targets(const struct sl_loader *loader, int slot);
 
 /** The place of the batch that sl_loader_next hands out next. */

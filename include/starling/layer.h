@@ -132,7 +132,8 @@ SL_API enum sl_status sl_layer_register(struct sl_context *context,
 
 /** Append a layer of a kind by its name: one that was registered, or one of the library's
  * ("dense", with struct sl_dense_options). options: the kind's own struct. \return SL_UNSUPPORTED
- * for a kind that is not there; what infer returned, with its message. */
+ * for a kind that is not there; SL_BAD_ARGUMENT for an option outside the range of its
+ * enum sl_field_type; what infer returned, with its message. */
 SL_API enum sl_status sl_layer(struct sl_model *model, const char *name, const char *kind,
                                const void *options);
 

@@ -56,6 +56,8 @@ struct sl_layer_options {
   float deviation;    /**< of the weights of SL_INIT_NORMAL, above 0; with any other init: 0 */
 };
 
+/** An empty model, whose samples have this shape. \return SL_BAD_SHAPE unless it has 1 to
+ * SL_MAX_DIMS - 1 dimensions, each at least 1, and at most 2^40 values. */
 SL_API enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
                                    struct sl_model **model);
 
@@ -565,7 +567,8 @@ SL_API enum sl_status sl_model_save_tensors(struct sl_model *model, const char *
 
 /** A saved model is two files: its architecture, "lenet.json" (doc/models.md), and the weights
  * beside it, "lenet.safetensors". sl_model_save writes both if path ends in ".json", each aside
- * and renamed, the weights first; sl_model_load takes the weights alone from such a pair.
+ * and renamed, the weights first: a save that fails leaves the pair that was there. sl_model_load
+ * takes the weights alone from such a pair.
  *
  * sl_model_open makes the model that path describes, with the weights that it names, which are in
  * the same folder; it is built then. \return as sl_model_load; SL_BAD_FILE for JSON that is

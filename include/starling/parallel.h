@@ -63,8 +63,9 @@ SL_API enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
  * Each rule is a stage. A microbatch enters a stage as soon as its data are there. Results are
  * those of the unplaced model, to the bit for the same replicas and microbatches on the same kind
  * of device. Call this after the last layer and before sl_trainer_new. \return SL_BAD_ARGUMENT for
- * a layer that is unknown, placed twice or left out, or text that is no rule; SL_NO_DEVICE for a
- * device that does not exist. After a failure the earlier placement stays.
+ * a layer that is unknown, placed twice or left out, text that is no rule, or while a trainer uses
+ * the model; SL_NO_DEVICE for a device that does not exist. After a failure the earlier placement
+ * stays.
  */
 SL_API enum sl_status sl_place(struct sl_model *model, const char *text);
 

@@ -21,7 +21,9 @@ extern "C" {
  * no longer needed; sl_close frees it. Parameters are in memory more than once: as the model has
  * them, and packed or in other forms for the CPU's kernels, up to 64 MB a predictor (and an eighth
  * of a limit on main memory). Several predictors, of one model or of several, may share a context;
- * while one is open, do not train, place automatically or measure in that context.
+ * while one is open, do not train, place automatically or measure in that context: requests and
+ * steps wait for each other, requests without a pause may hold a training up for ever, and what is
+ * measured is wrong.
  *
  * A sample's answer depends on its values, the weights and the kind of device. Its last bits also
  * depend on the number of samples that ran together (matrix products add up in another order).

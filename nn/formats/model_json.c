@@ -1,7 +1,6 @@
 /* A model's architecture as JSON text, and back (doc/models.md describes the text). The fields of a
  * kind describe its options: this file treats all kinds alike. */
 #include <jansson.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,6 @@
 #define FORMAT_VERSION 2 /* 1 without named inputs and outputs */
 #define JSON_SUFFIX ".json"
 #define WEIGHTS_SUFFIX ".safetensors"
-#define MOST_NUMBER (1ll << 40) /* the product of two still fits an int64_t */
 #define MOST_BYTES (64u << 20)
 enum { MOST_LAYERS = 100000 };
 
@@ -158,6 +156,12 @@ static char *text_of(const json_t *object) {
 enum sl_status sl_model_architecture(const struct sl_model *model, const char *weights,
                                      char **text) {
   SL__NEEDS(model, text);
+  *text = NULL;
+  if (weights && !sl__is_utf8(weights))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: a model's description cannot hold this name of its weights, which is no "
+                    "UTF-8; take another name",
+                    weights);
   json_t *object = model_object(model, weights);
   *text = object ? text_of(object) : NULL;
   json_decref(object);
@@ -214,7 +218,7 @@ static enum sl_status read_list(const struct reader *r, const char *key, const j
   if (count < 1 || count > SL_MAX_DIMS) return bad(r, key, "must be a list of 1 to 5 numbers");
   list->ndim = (int)count;
   for (size_t i = 0; i < count; i++)
-    SL__TRY(read_whole(r, key, json_array_get(array, i), MOST_NUMBER, &list->dim[i]));
+    SL__TRY(read_whole(r, key, json_array_get(array, i), SL__MOST_VALUES, &list->dim[i]));
 out:
   return status;
 }
@@ -247,10 +251,12 @@ static enum sl_status read_field(const struct reader *r, const struct sl_field *
       status = of_file(r, sl_activation_parse(json_string_value(value), at));
       break;
     case SL_FIELD_INT:
-      status = read_whole(r, field->name, value, INT_MAX, &whole);
+      status = read_whole(r, field->name, value, sl__field_most(field), &whole);
       if (status == SL_OK) *(int *)at = (int)whole;
       break;
-    case SL_FIELD_INT64: status = read_whole(r, field->name, value, MOST_NUMBER, at); break;
+    case SL_FIELD_INT64:
+      status = read_whole(r, field->name, value, sl__field_most(field), at);
+      break;
     case SL_FIELD_SHAPE: status = read_list(r, field->name, value, at); break;
   }
   return status;
@@ -493,24 +499,29 @@ static char *weights_beside(const char *path) {
   return beside;
 }
 
-static enum sl_status write_text(const char *path, const char *text) {
-  struct sl__file *file;
-  enum sl_status status = sl__file_create(path, &file);
+/* The text, written aside. */
+static enum sl_status write_aside(const char *path, const char *text, struct sl__file **file) {
+  enum sl_status status = sl__file_create(path, file);
   if (status != SL_OK) return status;
-  sl__file_write(file, text, strlen(text));
-  return sl__file_commit(file, NULL);
+  sl__file_write(*file, text, strlen(text));
+  return sl__file_flush(*file);
 }
 
-/* Writes the weights first: then an architecture always names an existing file. */
+/* Both files change, or none: the description waits aside until the weights are in place, and only
+ * its renaming is left then. An architecture always names an existing file. */
 enum sl_status sl__model_json_save(struct sl_model *model, const char *path) {
   enum sl_status status = SL_NO_MEMORY;
   char *weights = weights_beside(path), *text = NULL;
+  struct sl__file *file = NULL;
   if (!weights) return SL_NO_MEMORY;
   const char *slash = strrchr(weights, '/');
-  SL__TRY(sl__weights_save(model, weights));
   SL__TRY(sl_model_architecture(model, slash ? slash + 1 : weights, &text));
-  status = write_text(path, text);
+  SL__TRY(write_aside(path, text, &file));
+  SL__TRY(sl__weights_save(model, weights));
+  status = sl__file_commit(file, NULL);
+  file = NULL;
 out:
+  sl__file_abandon(file);
   free(text);
   free(weights);
   return status;

@@ -314,6 +314,7 @@ enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *
                              const struct sl_trainer_options *options, int64_t batch,
                              double *step_ms, char **table) {
   SL__NEEDS(model, optimizer);
+  if (sl__model_check_unused(model, "placement") != SL_OK) return SL_BAD_ARGUMENT;
   static const struct sl_trainer_options defaults;
   struct sl_optimizer checked = *optimizer;
   struct automatic *a = NULL;

@@ -11,6 +11,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/runtime/forked.h"
 #include "core/runtime/wait.h"
 #include "parallel/predict/batch.h"
 
@@ -173,6 +174,7 @@ enum sl_status sl_predictor_open(struct sl_model *model, const struct sl_predict
   if (!p) return SL_NO_MEMORY;
   sl__queue_open(&p->queue);
   if (options) p->options = *options;
+  SL__TRY(sl__fork_check(model->context));
   SL__TRY(sl_model_build(model));
   SL__TRY(check(&p->options, model));
   SL__TRY(serve(p, model));
@@ -196,6 +198,7 @@ void sl_predictor_close(struct sl_predictor *predictor) {
 
 void sl_predictor_free(struct sl_predictor *predictor) {
   if (!predictor) return;
+  if (predictor->has_thread && predictor->served.model->context->forked) return;
   if (predictor->has_thread) {
     sl_predictor_close(predictor);
     pthread_join(predictor->thread, NULL);
@@ -265,7 +268,8 @@ static struct sl__request_slot *slot_at_once(struct sl_predictor *p, int64_t n) 
 static enum sl_status begin(struct sl_predictor *p, struct sl_prediction *r, const void *inputs,
                             int64_t n, float *outputs) {
   struct sl__request_queue *q = &p->queue;
-  enum sl_status status = check_request(&p->served, inputs, n, outputs);
+  enum sl_status status = sl__fork_check(p->served.model->context);
+  if (status == SL_OK) status = check_request(&p->served, inputs, n, outputs);
   if (status != SL_OK) return status;
   sl__request_open(r, q, inputs, n, outputs);
   r->since_us = p->options.max_delay_us ? sl__microseconds() : 0;

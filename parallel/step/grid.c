@@ -195,7 +195,7 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
     return sl__fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
                     o->replicas, o->microbatches);
   if ((unsigned)o->math > SL_MATH_BF16)
-    return sl__fail(SL_BAD_ARGUMENT, "%d is no kind of math (SL__MATH_*)", (int)o->math);
+    return sl__fail(SL_BAD_ARGUMENT, "%d is no kind of math (SL_MATH_*)", (int)o->math);
   if (o->chunk < 0)
     return sl__fail(SL_BAD_ARGUMENT, "a chunk of %lld time steps: must be at least 1",
                     (long long)o->chunk);

@@ -208,7 +208,8 @@ void sl__placement_clear(struct sl__placement *p) {
 enum sl_status sl_place(struct sl_model *model, const char *text) {
   SL__NEEDS(model, text);
   struct sl__placement placement;
-  enum sl_status status = sl__placement_parse(model, text, &placement);
+  enum sl_status status = sl__model_check_unused(model, "placement");
+  if (status == SL_OK) status = sl__placement_parse(model, text, &placement);
   if (status != SL_OK) return status;
   int ranks = placement.ranks;
   sl__placement_clear(&placement);

@@ -6,6 +6,7 @@
 #include "codelets/kernels/gemm.h"
 #include "core/net/net.h"
 #include "core/runtime/failure.h"
+#include "core/runtime/forked.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
 #include "data/batches.h"
@@ -14,6 +15,8 @@
 #include "parallel/train/ranks.h"
 
 enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
+  if ((unsigned)o->kvstore > SL_KVSTORE_DIST_ASYNC_DEVICE)
+    return sl__fail(SL_BAD_ARGUMENT, "%d is not a kind of KVStore (SL_KVSTORE_*)", (int)o->kvstore);
   if (o->in_flight < 0 || o->in_flight >= SL__MAX_IN_FLIGHT)
     return sl__fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
                     SL__MAX_IN_FLIGHT - 1);
@@ -39,6 +42,7 @@ static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_o
 static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl_model *model = t->model;
   enum sl_status status;
+  SL__TRY(sl__fork_check(model->context));
   SL__TRY(sl__trainer_check(options));
   SL__TRY(sl_optimizer_check(&t->optimizer));
   SL__TRY(sl__schedule_check(&t->schedule));
@@ -125,7 +129,7 @@ out:
 }
 
 void sl_trainer_free(struct sl_trainer *trainer) {
-  if (!trainer) return;
+  if (!trainer || trainer->model->context->forked) return;
   if (trainer->saving) trainer->saving_free(trainer->saving);
   free(trainer->loaded_options);
   if (trainer->shards)
@@ -177,7 +181,7 @@ struct sl_position sl_trainer_position(const struct sl_trainer *trainer) {
 }
 
 enum sl_status sl__trainer_check_alive(const struct sl_trainer *t) {
-  if (!t->failed) return SL_OK;
+  if (!t->failed) return sl__fork_check(t->model->context);
   if (sl__task_failure() == SL_OK)
     return sl__fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
   return sl__fail(SL_BAD_ARGUMENT,

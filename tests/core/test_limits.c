@@ -1,6 +1,7 @@
 /* Memory limits and the watchdog, from within: what is refused, that StarPU's environment
  * is as before afterwards, pieces of tensors, a swap file that is full, a task that takes long and
  * one that never comes. How whole trainings fare is test_swap.sh's. */
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -82,6 +83,20 @@ static void test_folders(void **state) {
   setenv("STARPU_DISK_SWAP_SIZE", "4", 1);
   refused("cpu=8M", folder, SL_NO_MEMORY, "has room for 4.2 MB");
   unsetenv("STARPU_DISK_SWAP_SIZE");
+}
+
+static void test_options(void **state) {
+  (void)state;
+  struct sl_context *context;
+#define REFUSED(words, ...)                                                                        \
+  FAILS(sl_open(&(struct sl_context_options){__VA_ARGS__}, &context), SL_BAD_ARGUMENT, words);     \
+  assert_null(context)
+  REFUSED("stall_timeout is nan", .stall_timeout = NAN);
+  REFUSED("stall_timeout is -1", .stall_timeout = -1);
+  REFUSED("timeout is nan", .timeout = NAN);
+  REFUSED("there is no exchange 77", .exchange = (enum sl_exchange)77);
+  REFUSED("there is no log level 77", .log_level = (enum sl_level)77);
+#undef REFUSED
 }
 
 static void test_environment(void **state) {
@@ -268,11 +283,11 @@ static void test_stall(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lists),       cmocka_unit_test(test_folders),
-      cmocka_unit_test(test_environment), cmocka_unit_test(test_out_and_in),
-      cmocka_unit_test(test_pieces),      cmocka_unit_test(test_too_large),
-      cmocka_unit_test(test_used_up),     cmocka_unit_test(test_long_task),
-      cmocka_unit_test(test_stall)};
+      cmocka_unit_test(test_lists),      cmocka_unit_test(test_folders),
+      cmocka_unit_test(test_options),    cmocka_unit_test(test_environment),
+      cmocka_unit_test(test_out_and_in), cmocka_unit_test(test_pieces),
+      cmocka_unit_test(test_too_large),  cmocka_unit_test(test_used_up),
+      cmocka_unit_test(test_long_task),  cmocka_unit_test(test_stall)};
   unsetenv("STARPU_PREFETCH");
   if (!mkdtemp(folder)) return 1;
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

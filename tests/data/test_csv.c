@@ -501,6 +501,12 @@ static void test_inputs_only_set(void **state) {
   sl_dataset_free(set);
   FAILS(sl_dataset_read("digits", &(struct sl_reader_options){.inputs_only = true}, true, &set),
         SL_BAD_ARGUMENT, "takes no inputs without targets");
+  FAILS(
+      sl_dataset_read(path, &(struct sl_reader_options){.missing = (enum sl_missing)9}, true, &set),
+      SL_BAD_ARGUMENT, "there is no rule 9 for missing values");
+  FAILS(sl_dataset_read(path, &(struct sl_reader_options){.targets = (enum sl_target_kind)9}, true,
+                        &set),
+        SL_BAD_ARGUMENT, "there is no kind 9 of targets");
   assert_int_equal(unlink(path), 0);
 }
 

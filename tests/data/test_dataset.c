@@ -314,6 +314,9 @@ static void test_own_dataset(void **state) {
   assert_int_equal(sl_dataset_info(set)->channels, 1); /* one for all */
   assert_true(sl_dataset_info(set)->mean[0] == 0 && sl_dataset_info(set)->deviation[0] == 1);
   sl_dataset_free(set);
+  FAILS(sl_dataset_new("own", &(struct sl_shape){.ndim = 77, .dim = {1, 2, 2}}, 2, 3, samples,
+                       own_labels, NULL, NULL, &set),
+        SL_BAD_ARGUMENT, "shape is impossible");
   FAILS(sl_dataset_new("own", &shape, 2, 2, samples, own_labels, NULL, NULL, &set), SL_BAD_ARGUMENT,
         "label 1 is 2");
   FAILS(sl_dataset_new("own", &shape, 2, 3, samples, own_labels, mean, zero, &set), SL_BAD_ARGUMENT,

@@ -107,6 +107,11 @@ static void test_normalisation(void **state) {
         "channel 1");
   FAILS(sl_measure(inputs, COUNT, &SL_SHAPE(FEATURES), 2, found[0], found[1]), SL_BAD_ARGUMENT,
         "give 1 or 3");
+  FAILS(
+      sl_measure(inputs, COUNT, &(struct sl_shape){.ndim = 77, .dim = {1}}, 1, found[0], found[1]),
+      SL_BAD_ARGUMENT, "shape [?] is impossible");
+  FAILS(sl_measure(inputs, COUNT, &SL_SHAPE(-3), 1, found[0], found[1]), SL_BAD_ARGUMENT,
+        "shape [-3] is impossible");
 }
 
 /* ---- refusals ---- */

@@ -709,6 +709,14 @@ static void test_slots(void **state) {
     if (s == one.slot) assert_ptr_equal(x, one.x);
     if (s == two.slot) assert_ptr_equal(labels, two.labels);
   }
+  for (int s = -1; s <= 3; s += 4) {
+    float *x = (float *)&one;
+    int32_t *labels = (int32_t *)&one;
+    sl_loader_slot(loader, s, &x, &labels);
+    assert_null(x);
+    assert_null(labels);
+    assert_null(sl_loader_slot_targets(loader, s));
+  }
   sl_loader_recycle(loader, one.slot); /* not in the order of handing out */
   three = next(loader);
   assert_int_equal(number_of(&three, 0), 6);

@@ -502,6 +502,44 @@ static void files_that_do_not_fit_are_refused(void **state) {
 #undef LAYER
 }
 
+/* What a model's file could not hold is no option either: a model that trains can be saved. */
+static void options_have_the_limits_of_files(void **state) {
+  (void)state;
+  struct sl_layer_kind lists = gate;
+  struct list_options {
+    struct sl_layer_options layer;
+    struct sl_shape list;
+  };
+  const struct sl_field fields[] = {SL_FIELD(list_options, SHAPE, list), {0}};
+  struct sl_model *m = new_model(SL_SHAPE(4));
+  lists.name = "lists";
+  lists.options_size = sizeof(struct list_options);
+  lists.fields = fields;
+  OK(sl_layer_register(context, &lists));
+#define REFUSED(words, ...)                                                                        \
+  FAILS(sl_layer(m, "l", "gate",                                                                   \
+                 &(struct gate_options){.layer.inputs = "input,input", __VA_ARGS__}),              \
+        SL_BAD_ARGUMENT, "layer l (gate): " words)
+  REFUSED("fails is -1; it must be a whole number from 0 to 2147483647", .fails = -1);
+  REFUSED("width is -1; it must be a whole number from 0 to 1099511627776", .width = -1);
+  REFUSED("width is 1125899906842624", .width = 1ll << 50);
+  REFUSED("scale is nan; it must be finite", .scale = NAN);
+  REFUSED("scale is -inf", .scale = -INFINITY);
+  REFUSED("activation is 55; there is no such", .activation = (enum sl_activation)55);
+  REFUSED("activation is -1; there is no such", .activation = (enum sl_activation) - 1);
+#undef REFUSED
+#define REFUSED(words, ...)                                                                        \
+  FAILS(sl_layer(m, "l", "lists", &(struct list_options){.list = __VA_ARGS__}), SL_BAD_ARGUMENT,   \
+        "layer l (lists): list" words)
+  REFUSED(" has the number -2; each must be from 0 to 1099511627776", SL_SHAPE(3, -2));
+  REFUSED(" has the number 1125899906842624", SL_SHAPE(1ll << 50));
+  REFUSED(" has 6 numbers; at most 5", {.ndim = 6});
+  REFUSED(" has -1 numbers; at most 5", {.ndim = -1});
+#undef REFUSED
+  assert_int_equal(sl_model_layer_count(m), 0);
+  sl_model_free(m);
+}
+
 /* Another context has other kinds. */
 static void a_kind_is_its_contexts(void **state) {
   (void)state;
@@ -613,7 +651,8 @@ static void nonsense_of_infer_is_refused(void **state) {
 #define PARAMETER(...)                                                                             \
   says.parameter[says.parameter_count++] = (struct sl_layer_parameter){__VA_ARGS__}
   REFUSED(SL_BAD_SHAPE, "layer l (odd): its kind gives an output", says.out.ndim = 0);
-  REFUSED(SL_BAD_SHAPE, "output of", says.out.ndim = 9);
+  REFUSED(SL_BAD_SHAPE, "output of [?]", says.out.ndim = 77);
+  REFUSED(SL_BAD_SHAPE, "output of [?]", says.out.ndim = -1);
   REFUSED(SL_BAD_SHAPE, "output of [0]", says.out.dim[0] = 0);
   REFUSED(SL_BAD_SHAPE, "2^40", says.out.dim[0] = 1ll << 41);
   REFUSED(SL_BAD_SHAPE, "saves [-1]", says.saved = (struct sl_shape){1, {-1}});
@@ -756,6 +795,7 @@ int main(void) {
                                      CASE(a_saved_model_opens_to_the_bit),
                                      CASE(a_kind_is_its_contexts),
                                      CASE(files_that_do_not_fit_are_refused),
+                                     CASE(options_have_the_limits_of_files),
                                      CASE(wrong_kinds_are_refused),
                                      CASE(memory_may_end_anywhere),
                                      CASE(nonsense_of_infer_is_refused),

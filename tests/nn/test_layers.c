@@ -29,6 +29,14 @@ static void options_out_of_range_are_refused(void **state) {
   REFUSED(sl_dropout, sl_dropout_options, "one input", .layer.inputs = "input,input");
   REFUSED(sl_batchnorm, sl_batchnorm_options, "one input", .layer.inputs = "input,input");
   REFUSED(sl_add, sl_add_options, "two inputs or more", .layer.inputs = NULL);
+  REFUSED(sl_dense, sl_dense_options, "activation is 99", .features = 2,
+          .activation = (enum sl_activation)99);
+  REFUSED(sl_dense, sl_dense_options, "activation is -1", .features = 2,
+          .activation = (enum sl_activation) - 1);
+  REFUSED(sl_conv2d, sl_conv2d_options, "activation is 99", .channels = 2, .kernel_h = 2,
+          .activation = (enum sl_activation)99);
+  REFUSED(sl_dense, sl_dense_options, "layer x (dense): group", .features = 2,
+          .layer.group = "\xff\xfe");
 
 #undef REFUSED
   sl_model_free(m);

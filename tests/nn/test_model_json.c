@@ -1,5 +1,6 @@
 /* Saved models: what is written reads back as the same model, whatever its layers; what is damaged,
  * strange or newer is refused with the layer's and the key's name, and nothing leaks. */
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -399,6 +400,39 @@ static void files_keep_the_weights(void **state) {
   assert_int_equal(access(in_folder("m.safetensors"), R_OK), 0);
 }
 
+static void assert_same_file(const char *path, const uint64_t before[2]) {
+  uint64_t now[2];
+  OK(sl_file_sum(path, &now[0], &now[1]));
+  assert_memory_equal(now, before, sizeof now);
+}
+
+/* Of the two files none changes if one of them cannot be written. */
+static void a_failed_save_changes_nothing(void **state) {
+  (void)state;
+  struct sl_model *saved = new_model(SL_SHAPE(3)), *other = new_model(SL_SHAPE(3));
+  uint64_t weights[2], text[2];
+  const float damaged[] = {NAN, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  OK(sl_dense(saved, "fc", &(struct sl_dense_options){.features = 2}));
+  OK(sl_dense(other, "other", &(struct sl_dense_options){.features = 5}));
+  OK(sl_model_save(saved, in_folder("m.json")));
+  OK(sl_file_sum(in_folder("m.safetensors"), &weights[0], &weights[1]));
+  OK(sl_file_sum(in_folder("m.json"), &text[0], &text[1]));
+  OK(sl_model_set(other, "other.weight", damaged));
+  FAILS(sl_model_save(other, in_folder("m.json")), SL_NOT_FINITE, "other.weight");
+  assert_same_file(in_folder("m.safetensors"), weights);
+  assert_same_file(in_folder("m.json"), text);
+  assert_int_equal(unlink(in_folder("m.json")), 0);
+  assert_int_equal(mkdir(in_folder("m.json"), 0777), 0);
+  OK(sl_model_set(other, "other.weight", (float[15]){0}));
+  FAILS(sl_model_save(other, in_folder("m.json")), SL_IO, "m.json");
+  assert_same_file(in_folder("m.safetensors"), weights);
+  assert_int_equal(rmdir(in_folder("m.json")), 0);
+  FAILS(sl_model_save(other, in_folder("\xff.json")), SL_BAD_ARGUMENT, "UTF-8");
+  assert_int_not_equal(access(in_folder("\xff.safetensors"), F_OK), 0);
+  sl_model_free(saved);
+  sl_model_free(other);
+}
+
 /* ---- refusals ---- */
 
 static const char good[] =
@@ -592,6 +626,7 @@ int main(void) {
                                      cmocka_unit_test(classes_of_one_pixel_have_names),
                                      cmocka_unit_test(the_text_is_readable),
                                      cmocka_unit_test(files_keep_the_weights),
+                                     cmocka_unit_test(a_failed_save_changes_nothing),
                                      cmocka_unit_test(strange_texts_are_refused),
                                      cmocka_unit_test(strange_files_are_refused),
                                      cmocka_unit_test(other_kinds_are_named),

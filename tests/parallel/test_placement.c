@@ -290,6 +290,19 @@ static void bad_placements_are_refused(void **state) {
   sl_model_free(m);
 }
 
+/* The trainer has its plans already. */
+static void a_model_in_use_stays_where_it_is(void **state) {
+  (void)state;
+  struct sl_model *m = deep();
+  struct sl_trainer *trainer;
+  OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL, NULL, &trainer));
+  FAILS(sl_place(m, "conv,pool,fc0-6=cpu"), SL_BAD_ARGUMENT, "a trainer uses the model");
+  assert_null(sl_placement(m));
+  sl_trainer_free(trainer);
+  OK(sl_place(m, "conv,pool,fc0-6=cpu"));
+  sl_model_free(m);
+}
+
 static void bad_stages_are_refused(void **state) {
   (void)state;
   struct sl_model *m = deep();
@@ -419,6 +432,7 @@ int main(void) {
                                      cmocka_unit_test(replicas_have_their_devices),
                                      cmocka_unit_test(ranks_are_told_apart),
                                      cmocka_unit_test(bad_placements_are_refused),
+                                     cmocka_unit_test(a_model_in_use_stays_where_it_is),
                                      cmocka_unit_test(bad_stages_are_refused),
                                      cmocka_unit_test(files_are_read),
                                      cmocka_unit_test(what_cannot_fit_is_refused),

@@ -403,6 +403,12 @@ static void what_does_not_fit_is_refused(void **state) {
       sl_trainer_new(m, &sgd, &(struct sl_schedule){.kind = SL_COSINE}, NULL, &trainer),
       SL_BAD_ARGUMENT);
   assert_null(trainer);
+  FAILS(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.math = (enum sl_math)9},
+                       &trainer),
+        SL_BAD_ARGUMENT, "9 is no kind of math (SL_MATH_*)");
+  FAILS(sl_trainer_new(m, &sgd, NULL,
+                       &(struct sl_trainer_options){.kvstore = (enum sl_kvstore_kind)99}, &trainer),
+        SL_BAD_ARGUMENT, "99 is not a kind of KVStore");
   OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = 5}, &trainer));
   assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT);
   sl_trainer_free(trainer);
