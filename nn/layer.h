@@ -203,6 +203,8 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
 /* SL_BAD_ARGUMENT unless a model's file can hold the layer's options, so that a model which trains
  * can be saved and opened (layer_options.c). */
 enum sl_status sl__layer_check_options(const struct sl__layer *layer);
+/* SL_BAD_ARGUMENT for a list of too many numbers, which nothing may read. */
+enum sl_status sl__layer_check_lists(const struct sl__layer *layer);
 /* The largest value of a field that is a whole number, or a list of these. */
 int64_t sl__field_most(const struct sl_field *field);
 

@@ -33,12 +33,19 @@ static enum sl_status check_activation(const struct sl__layer *layer, const stru
                         (int)value);
 }
 
+enum sl_status sl__layer_check_lists(const struct sl__layer *layer) {
+  for (const struct sl_field *field = layer->kind->fields; field && field->name; field++) {
+    const struct sl_shape *list = (const void *)((const char *)layer->options + field->offset);
+    if (field->type == SL_FIELD_SHAPE && (list->ndim < 0 || list->ndim > SL_MAX_DIMS))
+      return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%s has %d numbers; at most %d", field->name,
+                            list->ndim, SL_MAX_DIMS);
+  }
+  return SL_OK;
+}
+
 static enum sl_status check_list(const struct sl__layer *layer, const struct sl_field *field,
                                  const struct sl_shape *list) {
   int64_t most = sl__field_most(field);
-  if (list->ndim < 0 || list->ndim > SL_MAX_DIMS)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%s has %d numbers; at most %d", field->name,
-                          list->ndim, SL_MAX_DIMS);
   for (int i = 0; i < list->ndim; i++)
     if (list->dim[i] < 0 || list->dim[i] > most)
       return sl__layer_fail(layer, SL_BAD_ARGUMENT,

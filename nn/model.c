@@ -222,6 +222,15 @@ static enum sl_status check_tokens(const struct sl_model *model, const struct sl
   return SL_OK;
 }
 
+/* A program's infer may trust the options. The library's kinds say better what is wrong with them,
+ * so that the general check comes second. */
+static enum sl_status check_and_infer(struct sl__layer *layer) {
+  enum sl_status status = sl__layer_check_lists(layer);
+  if (status == SL_OK && layer->kind->custom) status = sl__layer_check_options(layer);
+  if (status == SL_OK) status = layer->kind->infer(layer);
+  return status == SL_OK && !layer->kind->custom ? sl__layer_check_options(layer) : status;
+}
+
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
@@ -265,8 +274,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   for (int i = 0; i < layer.input_count; i++)
     layer.in[i] = layer.input[i] == SL__INPUT ? model->sample : model->layers[layer.input[i]].out;
   SL__TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
-  SL__TRY(sl__layer_check_options(&layer));
-  SL__TRY(kind->infer(&layer));
+  SL__TRY(check_and_infer(&layer));
   SL__TRY(check_tokens(model, &layer));
   SL__TRY(check_size(&layer));
   name_parts(&layer, &layer.params);
