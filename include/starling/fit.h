@@ -81,8 +81,9 @@ struct sl_fit_result {
 /** All zero: 10 epochs without evaluation, files, output and signals. Paths are of rank 0's files;
  * other ranks write their own logs only. Over ranks all must have the same options. */
 struct sl_fit_options {
-  /** How long, counted from the trainer's first step (a trainer that has made steps goes on). Both
-   * 0: 10 epochs; both given: the shorter one. */
+  /** How long, counted from the trainer's first step (a trainer that has made steps goes on, with
+   * another loader, too, but without checkpoints). Both 0: 10 epochs; both given: the shorter one.
+   */
   int64_t epochs, steps;
 
   /** What is evaluated after each epoch, and at the end; NULL: nothing. dist_async: rank 0 alone

@@ -69,10 +69,25 @@ static enum sl_status start_alone(struct sl__fit *fit) {
   return o->checkpoint && !fit->rank ? sl__fit_take_folder(&fit->saving.folder, o->resume) : SL_OK;
 }
 
+/* Steps of another loader, whose place in its data says nothing of this one's. */
+static bool has_steps_of_another_loader(const struct sl__fit *fit) {
+  const struct sl_loader *last = fit->trainer->next_batch.loader;
+  return fit->begun.step && last && last != fit->train && !*fit->saving.folder.newest;
+}
+
 /* The steps that were made before; with another number of ranks the data continue at the same
  * place, with a step of another size, and so does the schedule of rates. */
 static enum sl_status find_position(struct sl__fit *fit) {
   fit->begun = sl_trainer_position(fit->trainer);
+  if (has_steps_of_another_loader(fit)) {
+    fit->begun_at = fit->begun.step;
+    if (!fit->options.checkpoint) return SL_OK;
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "checkpoint: the trainer made its %lld steps with another loader, and no run "
+                    "could go on from a checkpoint of both; leave checkpoints out, or make a new "
+                    "trainer",
+                    (long long)fit->begun.step);
+  }
   fit->begun_at = fit->begun.epoch * fit->epoch_steps + fit->begun.index;
   if (fit->distributed && fit->options.resume)
     fit->trainer->schedule_shift = fit->begun_at - fit->begun.step;

@@ -334,6 +334,30 @@ static void pending_steps_count_once(void **state) {
   }
 }
 
+/* Steps count on with another loader, which has other epochs; no checkpoint can say so. */
+static void another_loader_goes_on(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  OK(sl_fit(run.trainer, run.loaders[0], &(struct sl_fit_options){.epochs = 2}, &result));
+  assert_int_equal(result.step, 2 * PER_EPOCH);
+  struct sl_fit_options options = watched(&w, &run);
+  options.validation = NULL;
+  options.epochs = 0;
+  options.steps = 2 * PER_EPOCH + 5;
+  OK(sl_fit(run.trainer, run.loaders[1], &options, &result));
+  assert_int_equal(result.end, SL_FIT_DONE);
+  assert_int_equal(result.step, 2 * PER_EPOCH + 5);
+  assert_int_equal(w.steps, 5);
+  options.checkpoint = in_folder("mixed");
+  options.steps += 5;
+  FAILS(sl_fit(run.trainer, run.loaders[0], &options, &result), SL_BAD_ARGUMENT,
+        "made its 13 steps with another loader");
+  close_run(&run);
+}
+
 static void checkpoints_rotate(void **state) {
   struct run run;
   struct watcher w;
@@ -838,15 +862,25 @@ static void without_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fit_is_the_plain_loop),    cmocka_unit_test(a_second_call_goes_on),
-      cmocka_unit_test(checkpoints_rotate),       cmocka_unit_test(resumes_to_the_bit),
-      cmocka_unit_test(a_stop_at_an_epochs_end),  cmocka_unit_test(early_stopping),
-      cmocka_unit_test(early_stopping_survives),  cmocka_unit_test(a_limit_of_steps_is_no_epoch),
-      cmocka_unit_test(an_early_end_stays),       cmocka_unit_test(callbacks_end_it),
-      cmocka_unit_test(signals_end_it),           cmocka_unit_test(bad_options),
-      cmocka_unit_test(files_that_fail),          cmocka_unit_test(checkpoints_that_fail),
-      cmocka_unit_test(one_run_a_folder),         cmocka_unit_test(metrics_of_targets),
-      cmocka_unit_test(without_memory),           cmocka_unit_test(a_confusion_matrix_is_logged),
+      cmocka_unit_test(fit_is_the_plain_loop),
+      cmocka_unit_test(a_second_call_goes_on),
+      cmocka_unit_test(another_loader_goes_on),
+      cmocka_unit_test(checkpoints_rotate),
+      cmocka_unit_test(resumes_to_the_bit),
+      cmocka_unit_test(a_stop_at_an_epochs_end),
+      cmocka_unit_test(early_stopping),
+      cmocka_unit_test(early_stopping_survives),
+      cmocka_unit_test(a_limit_of_steps_is_no_epoch),
+      cmocka_unit_test(an_early_end_stays),
+      cmocka_unit_test(callbacks_end_it),
+      cmocka_unit_test(signals_end_it),
+      cmocka_unit_test(bad_options),
+      cmocka_unit_test(files_that_fail),
+      cmocka_unit_test(checkpoints_that_fail),
+      cmocka_unit_test(one_run_a_folder),
+      cmocka_unit_test(metrics_of_targets),
+      cmocka_unit_test(without_memory),
+      cmocka_unit_test(a_confusion_matrix_is_logged),
       cmocka_unit_test(pending_steps_count_once),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
