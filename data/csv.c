@@ -246,15 +246,40 @@ static enum sl_status choose_columns(struct parser *p) {
 
 /* ---- the rows ---- */
 
+enum { EXACT_DIGITS = 15 }; /* that a double tells apart */
+
+/* Another way to write the number of one of the training's texts, if all of these are numbers; else
+ * -1. */
+static int64_t find_number(const struct sl__word_table *words, const struct sl__csv_field *field) {
+  double wanted, number;
+  int64_t found = -1;
+  if (field->size > EXACT_DIGITS || !sl__csv_wide_number(field, &wanted)) return -1;
+  for (size_t i = 0; i < words->count; i++) {
+    const struct sl__word *word = &words->entries[i];
+    const struct sl__csv_field text = {.text = (char *)word->bytes, .size = word->length};
+    if (!sl__csv_wide_number(&text, &number)) return -1;
+    if (number == wanted && word->length <= EXACT_DIGITS) found = (int64_t)i;
+  }
+  return found;
+}
+
+/* The training's table has all texts. */
+static enum sl_status find_text(struct parser *p, const struct sl__csv_field *field, float *value) {
+  const struct sl__word_table *words = &p->csv->column[field->column - 1].words;
+  int64_t id = words->count ? sl__words_find(words, field->text, field->size) : -1;
+  if (id < 0) id = find_number(words, field);
+  if (id < 0) return bad_field(p, field, "does not occur in the training's table");
+  *value = (float)id;
+  return SL_OK;
+}
+
 /* The number of a text among those of its column. */
 static enum sl_status read_text(struct parser *p, const struct sl__csv_field *field, float *value) {
   struct sl__csv_column *column = &p->csv->column[field->column - 1];
-  size_t known = column->words.count;
   struct sl__word *entry;
+  if (p->like || p->options->columns) return find_text(p, field, value);
   enum sl_status status = sl__words_add(&column->words, field->text, field->size, &entry);
   if (status != SL_OK) return status;
-  if ((p->like || p->options->columns) && column->words.count > known)
-    return bad_field(p, field, "does not occur in the training's table");
   size_t most = column->role == SL__CSV_INPUT ? MOST_INPUT_LEVELS : MOST_LEVELS;
   if (column->words.count > most)
     return bad_field(p, field,
@@ -359,7 +384,7 @@ static enum sl_status read_row(struct parser *p, const struct sl__csv_field *giv
 struct level {
   const struct sl__word *word;
   bool by_number;
-  float number;
+  double number;
   size_t id; /* in the file's order */
 };
 
@@ -381,7 +406,7 @@ static void sort_levels(const struct sl__word_table *words, struct level *levels
     const struct sl__word *word = &words->entries[i];
     struct sl__csv_field field = {.text = (char *)word->bytes, .size = word->length};
     levels[i] = (struct level){.word = word, .id = i};
-    numbers &= sl__csv_number(&field, &levels[i].number);
+    numbers &= sl__csv_wide_number(&field, &levels[i].number);
   }
   for (size_t i = 0; i < words->count; i++) levels[i].by_number = numbers;
   qsort(levels, words->count, sizeof *levels, compare);
@@ -389,7 +414,9 @@ static void sort_levels(const struct sl__word_table *words, struct level *levels
 
 /* Is level i, among sorted ones, the same number as the one before? */
 static bool is_same(const struct level *levels, size_t i) {
-  return i > 0 && levels[i].by_number && levels[i].number == levels[i - 1].number;
+  return i > 0 && levels[i].by_number && isfinite(levels[i].number) &&
+         levels[i].number == levels[i - 1].number && levels[i].word->length <= EXACT_DIGITS &&
+         levels[i - 1].word->length <= EXACT_DIGITS;
 }
 
 static enum sl_status keep_levels(struct sl__csv_column *column, const struct level *levels) {

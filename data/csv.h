@@ -38,6 +38,8 @@ enum sl_status sl__csv_next(struct sl__csv_cursor *cursor, struct sl__csv_field 
 
 /* Is it a number, from digits alone to 1.5e-3? Infinite where it is too large for a float. */
 bool sl__csv_number(const struct sl__csv_field *field, float *value);
+/* The same in double precision. */
+bool sl__csv_wide_number(const struct sl__csv_field *field, double *value);
 
 /* Empty, or without quotes NA, N/A, NaN or null, all of it in small or large letters or as here: Na
  * may be sodium. */

@@ -106,13 +106,17 @@ enum sl_status sl__csv_next(struct sl__csv_cursor *c, struct sl__csv_field *fiel
   return SL_OK;
 }
 
-bool sl__csv_number(const struct sl__csv_field *field, float *value) {
+bool sl__csv_wide_number(const struct sl__csv_field *field, double *value) {
   char text[128];
-  double wide;
   if (field->size >= sizeof text) return false;
   memcpy(text, field->text, field->size);
   text[field->size] = '\0';
-  if (!sl__parse_real(text, -INFINITY, INFINITY, &wide)) return false;
+  return sl__parse_real(text, -INFINITY, INFINITY, value);
+}
+
+bool sl__csv_number(const struct sl__csv_field *field, float *value) {
+  double wide;
+  if (!sl__csv_wide_number(field, &wide)) return false;
   *value = (float)wide;
   return true;
 }

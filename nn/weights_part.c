@@ -123,6 +123,14 @@ out:
   return status;
 }
 
+/* Has the file this parameter's own name, which the map may leave out? */
+static bool has_own_name(const struct match *m, int parameter) {
+  const char *name = sl_model_parameter(m->model, parameter, NULL);
+  for (size_t i = 0; i < sl__safetensors_count(m->file); i++)
+    if (!strcmp(sl__safetensors_at(m->file, i)->name, name)) return true;
+  return false;
+}
+
 /* A tensor with the second name of a shared weight: it is the weight where the file has no other
  * name of it. Else both must be the same. */
 static enum sl_status match_second(struct match *m, size_t i, const char *name) {
@@ -131,10 +139,11 @@ static enum sl_status match_second(struct match *m, size_t i, const char *name) 
   struct sl_shape shape;
   bool found;
   if (to < 0) return SL_OK;
-  if (!m->source[to]) return load(m, entry, to, &m->fate[i]);
+  if (!m->source[to] && !has_own_name(m, to)) return load(m, entry, to, &m->fate[i]);
   sl_model_parameter(m->model, to, &shape);
-  if (!sl_shape_equal(&m->source[to]->shape, &shape)) return SL_OK; /* the weight is not loaded */
+  if (m->source[to] && !sl_shape_equal(&m->source[to]->shape, &shape)) return SL_OK;
   m->fate[i] = NOT_NEEDED;
+  if (!m->source[to]) return SL_OK;
   if (!sl_shape_equal(&entry->shape, &shape)) return SL_OK;
   return sl__check_shared(m->model, m->file, &m->copy, entry->name, name, &found);
 }

@@ -132,7 +132,11 @@ static bool close_users(struct sl_context *c) {
 }
 
 void sl_close(struct sl_context *context) {
-  if (!context || (context->is_started && !close_users(context))) return;
+  if (!context) return;
+  if (context->is_started && !close_users(context)) {
+    sl__context_give_up(context);
+    return;
+  }
   sl__context_stop(context);
   sl__model_folder_close(context);
   sl__trace_close(context->trace);

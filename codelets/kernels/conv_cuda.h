@@ -116,7 +116,8 @@ inline bool create(const key &q, plan *p) {
  * is short, say nothing about the shape. */
 inline bool is_refusal(cudnnStatus_t status) {
 #if CUDNN_MAJOR < 9
-  return status == CUDNN_STATUS_BAD_PARAM || status == CUDNN_STATUS_NOT_SUPPORTED;
+  return status == CUDNN_STATUS_BAD_PARAM || status == CUDNN_STATUS_NOT_SUPPORTED ||
+         status == CUDNN_STATUS_ARCH_MISMATCH;
 #else
   switch (status) { /* these are about the installation */
     case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER:

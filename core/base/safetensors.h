@@ -41,8 +41,8 @@ const void *sl__safetensors_data(const struct sl__safetensors *file, size_t *siz
  * Such tensors do not hinder a program that needs others of the file. */
 enum sl_status sl__safetensors_check_read(const struct sl__safetensors *file,
                                           const struct sl__safetensors_entry *entry);
-/* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for another type, SL_BAD_SHAPE
- * unless entry has this shape, SL_UNSUPPORTED as above. */
+/* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for whole numbers and truth
+ * values, SL_UNSUPPORTED as above, SL_BAD_SHAPE unless entry has this shape. */
 enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const char *name,
                                       const struct sl_shape *shape, float *values);
 

@@ -160,6 +160,10 @@ void sl__context_stop(struct sl_context *c) {
   __atomic_fetch_sub(&started, 1, __ATOMIC_ACQ_REL);
 }
 
+void sl__context_give_up(const struct sl_context *c) {
+  if (!c->forked) __atomic_fetch_sub(&started, 1, __ATOMIC_ACQ_REL);
+}
+
 int sl_device_count(const struct sl_context *context) {
   SL__NEEDS_OR(0, context);
   return context->device_count;

@@ -86,6 +86,8 @@ enum sl_status sl__context_start(struct sl_context *context,
                                  const struct sl_context_options *options, bool pooled);
 /* End StarPU, if sl__context_start has started it. */
 void sl__context_stop(struct sl_context *context);
+/* A context that sl_close leaves as it is, since its tasks cannot end. */
+void sl__context_give_up(const struct sl_context *context);
 void sl__context_free(struct sl_context *context);
 
 /* Does the place include this StarPU worker? */

@@ -207,10 +207,10 @@ struct sl_context_options {
  * Where that limits a GPU's memory (STARPU_LIMIT_CUDA_MEM), STARPU_PREFETCH=0 and
  * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
  * \return SL_NO_DEVICE if a named device does not exist, SL_BAD_ARGUMENT for a malformed list or an
- *          option out of range, SL_STARPU if StarPU cannot start; SL_IO or SL_NO_MEMORY if the swap folder cannot
- * be used or is too small; SL_UNSUPPORTED if exchange or trace need what StarPU or MPI do not
- * have; distributed: SL_UNSUPPORTED in a build without MPI, SL_LOST or SL_IO if the ranks cannot
- * reach each other. */
+ *          option out of range, SL_STARPU if StarPU cannot start; SL_IO or SL_NO_MEMORY if the swap
+ * folder cannot be used or is too small; SL_UNSUPPORTED if exchange or trace need what StarPU or
+ * MPI do not have; distributed: SL_UNSUPPORTED in a build without MPI, SL_LOST or SL_IO if the
+ * ranks cannot reach each other. */
 SL_API enum sl_status sl_open(const struct sl_context_options *options,
                               struct sl_context **context);
 

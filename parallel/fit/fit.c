@@ -89,8 +89,7 @@ static enum sl_status find_position(struct sl__fit *fit) {
                     (long long)fit->begun.step);
   }
   fit->begun_at = fit->begun.epoch * fit->epoch_steps + fit->begun.index;
-  if (fit->distributed && fit->options.resume)
-    fit->trainer->schedule_shift = fit->begun_at - fit->begun.step;
+  if (fit->has_loaded) fit->trainer->schedule_shift = fit->begun_at - fit->begun.step;
   if (fit->begun_at == fit->begun.step || fit->distributed || !*fit->saving.folder.newest)
     return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
@@ -100,9 +99,11 @@ static enum sl_status find_position(struct sl__fit *fit) {
 
 /* Rank 0 has what the checkpoint notes. */
 static enum sl_status resume(struct sl__fit *fit) {
+  int64_t made = fit->trainer->step;
   enum sl_status status =
       sl__checkpoints_resume(&fit->saving.folder, fit->context, fit->trainer, fit->train);
   if (status != SL_OK) return status;
+  fit->has_loaded = fit->distributed && fit->trainer->step != made;
   const char *before = sl_trainer_loaded_options(fit->trainer);
   char *now = sl__fit_noted(fit);
   if (now) fit->saving.changes = sl__fit_changes(before, now);

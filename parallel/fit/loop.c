@@ -92,12 +92,13 @@ static void look_for_stop(struct sl__fit *fit) {
 }
 
 /* Do the ranks settle before an epoch's end? Rank 0 of a model over several ranks has its own
- * layers only, until sl_trainer_settle. Ranks out of step always do, whatever they halt for: one
- * may halt for a checkpoint where another one does because it was asked to stop, and all must make
- * the same calls to each other. */
-static bool gathers(const struct sl__fit *fit, bool ends, bool last) {
+ * layers only, until sl_trainer_settle. Ranks out of step also do for a checkpoint: where one halts
+ * for it, another one may halt because it was asked to stop, and all must make the same calls to
+ * each other. */
+static bool gathers(const struct sl__fit *fit, int64_t done, bool ends, bool last) {
   const struct sl_fit_options *o = &fit->options;
-  return last || (fit->distributed && !fit->in_step) ||
+  bool apart = fit->distributed && !fit->in_step;
+  return last || (apart && sl__fit_saving_is_due(fit, done)) ||
          (ends && (o->save || o->best) && sl_placement_ranks(fit->trainer->model) > 1);
 }
 
@@ -107,7 +108,7 @@ static enum sl_status halt(struct sl__fit *fit, int64_t done) {
   enum sl_status status = drain(fit);
   bool last = fit->stopped || done == fit->steps;
   bool ends = last || done % fit->epoch_steps == 0;
-  bool have_settled = gathers(fit, ends, last);
+  bool have_settled = gathers(fit, done, ends, last);
   sl__progress_pause(&fit->progress);
   if (status == SL_OK && have_settled) status = settle(fit);
   ends |= fit->stopped;

@@ -168,6 +168,7 @@ enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loa
   SL__TRY(sl__trainer_share(trainer, status));
   SL__TRY(sl__snapshot_to_trainer(trainer, plan, &snapshot));
   trainer->step = position->step;
+  trainer->schedule_shift = 0;
   sl__trainer_move_to(trainer,
                       &(struct sl__data_position){
                           .loader = loader, .epoch = position->epoch, .index = position->index});

@@ -86,6 +86,9 @@ static void test_classes(void **state) {
   assert_string_equal(csv.column[1].levels[1], "2");
   assert_true(csv.values[1] == 0 && csv.values[3] == 1 && csv.values[5] == 0 && csv.values[7] == 0);
   sl__csv_free(&csv);
+  OK(parse("x,y\n1,20230101\n2,20230102\n3,1e999\n4,2e999\n", &classes, &csv));
+  assert_int_equal(csv.column[1].level_count, 4); /* floats would not tell them apart */
+  sl__csv_free(&csv);
   OK(parse("x,y\nb,1\n\"7\",2\nb,3\n", &to_y, &csv)); /* a number in quotes may be a text */
   assert_int_equal(csv.column[0].level_count, 2);
   sl__csv_free(&csv);
@@ -334,6 +337,20 @@ static enum sl_status open_pair(const char *text, const char *validation) {
 
 static void test_validation_file(void **state) {
   (void)state;
+  static const char numbers[] = "a,y\n1,1.0\n2,1\n3,2\n";
+  const struct sl_reader_options classes = {.target = "y",
+                                            .targets = SL_TARGET_CLASSES,
+                                            .validation = put_text("v.csv", "a,y\n5,02\n6,1.0\n")};
+  struct sl_dataset *set;
+  int32_t label;
+  float x;
+  OK(sl_dataset_read(put_text("t.csv", numbers), &classes, false, &set));
+  assert_int_equal(sl_dataset_info(set)->classes, 2);
+  OK(sl_dataset_get(set, 0, &x, &label));
+  assert_int_equal(label, 1);
+  OK(sl_dataset_get(set, 1, &x, &label));
+  assert_int_equal(label, 0);
+  sl_dataset_free(set);
   static const char training[] = "a,c,y\n1,red,u\n2,blue,v\n";
   OK(open_pair(training, "a,c,y\n1,red,u\n"));
   FAILS(open_pair(training, "a,c\n1,red\n"), SL_BAD_FILE, "2 columns, but");

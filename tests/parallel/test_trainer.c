@@ -526,7 +526,8 @@ static void drain_chunk(struct chunks *c, struct sl_trainer *trainer) {
  * purposes afterwards. */
 static struct sl_loader *chunk_loader(int k, struct sl_dataset **data) {
   enum { COUNT = 96 };
-  float x[3 * COUNT], y[COUNT];
+  static float values[CHUNKS][3 * COUNT], targets[CHUNKS][COUNT]; /* the sets read them */
+  float *x = values[k], *y = targets[k];
   struct sl_loader *loader;
   for (int i = 0; i < 3 * COUNT; i++) x[i] = (float)((7 * i + 3 * k) % 11) / 11;
   for (int i = 0; i < COUNT; i++) y[i] = (float)k;

@@ -117,6 +117,8 @@ static void choose_reading(struct samples *s, struct sl_reader_options *options)
 static int open_dataset(struct samples *s) {
   struct sl_reader_options options = {0};
   choose_reading(s, &options);
+  if (options.inputs_only && (s->options->validation || s->options->fold))
+    return samples_bad(s, "all of it is read, without targets; leave --validation and --fold out");
   enum sl_status status = sl_dataset_read(s->path, &options, s->options->train, &s->set);
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
