@@ -43,7 +43,7 @@ struct sl__file_sum {
 struct sl__file;
 enum sl_status sl__file_create(const char *path, struct sl__file **file);
 void sl__file_write(struct sl__file *file, const void *bytes, size_t size);
-/* Brings what was written to the disk. After SL_OK nothing but the renaming is left to commit. */
+/* Brings the written bytes to the disk. After SL_OK a commit renames the file. */
 enum sl_status sl__file_flush(struct sl__file *file);
 /* Frees file in any case. sum may be NULL. */
 enum sl_status sl__file_commit(struct sl__file *file, struct sl__file_sum *sum);

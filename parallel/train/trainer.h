@@ -79,8 +79,8 @@ struct sl_trainer {
   bool stop;                        /* sl_trainer_stop was called on this rank */
   bool averaged;                    /* the model has the averages (sl_trainer_swap_average) */
   const struct sl__rate_ramp *ramp; /* NULL: the schedule's rates */
-  int64_t schedule_shift; /* resumed with other ranks: the schedule's step is the place in the data,
-                             so many steps of theirs ahead of `step` */
+  int64_t schedule_shift; /* from `step` to the place in the data, in steps of this number of ranks:
+                             the schedule goes by it */
   bool save_asked;        /* sl_trainer_ask_save was called and no checkpoint was saved since */
   /* A checkpoint that is being written, or whose end was not reported yet; NULL: none. Checkpoints
    * set both, so that the trainer can free them without knowing them. */
