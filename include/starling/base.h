@@ -319,9 +319,9 @@ SL_API void sl_memory_use(const struct sl_context *context, struct sl_memory_use
 
 /** Wait until every submitted task has ended. \return the failure of a task, such as a loss or a
  * layer of the program's own that returned an error, or a device without memory. Other tasks may
- * have read values that it did not compute, so from then on this call, steps, predictions and all others
- * that wait for results return it in all contexts of the process, until the last one is closed.
- * sl_open then begins anew; models are loaded from files that were saved before. */
+ * have read values that it did not compute, so from then on this call, steps, predictions and all
+ * others that wait for results return it in all contexts of the process, until the last one is
+ * closed. sl_open then begins anew; models are loaded from files that were saved before. */
 SL_API enum sl_status sl_wait(struct sl_context *context);
 
 #ifdef __cplusplus
