@@ -246,19 +246,36 @@ static enum sl_status choose_columns(struct parser *p) {
 
 /* ---- the rows ---- */
 
-enum { EXACT_DIGITS = 15 }; /* that a double tells apart */
+/* A text that may be a number. */
+struct numeral {
+  bool is_number, is_exact; /* is_exact: a double tells it from all others that are */
+  double value;
+};
+
+static struct numeral read_numeral(const char *bytes, size_t length) {
+  const size_t digits = 15; /* that a double has, at least */
+  const struct sl__csv_field field = {.text = (char *)bytes, .size = length};
+  struct numeral n = {0};
+  n.is_number = sl__csv_wide_number(&field, &n.value);
+  n.is_exact = n.is_number && length <= digits && isfinite(n.value);
+  return n;
+}
+
+static bool are_one_number(const struct numeral *a, const struct numeral *b) {
+  return a->is_exact && b->is_exact && a->value == b->value;
+}
 
 /* Another way to write the number of one of the training's texts, if all of these are numbers; else
  * -1. */
 static int64_t find_number(const struct sl__word_table *words, const struct sl__csv_field *field) {
-  double wanted, number;
+  const struct numeral wanted = read_numeral(field->text, field->size);
   int64_t found = -1;
-  if (field->size > EXACT_DIGITS || !sl__csv_wide_number(field, &wanted)) return -1;
+  if (!wanted.is_exact) return -1;
   for (size_t i = 0; i < words->count; i++) {
     const struct sl__word *word = &words->entries[i];
-    const struct sl__csv_field text = {.text = (char *)word->bytes, .size = word->length};
-    if (!sl__csv_wide_number(&text, &number)) return -1;
-    if (number == wanted && word->length <= EXACT_DIGITS) found = (int64_t)i;
+    const struct numeral number = read_numeral((const char *)word->bytes, word->length);
+    if (!number.is_number) return -1;
+    if (are_one_number(&number, &wanted)) found = (int64_t)i;
   }
   return found;
 }
@@ -384,13 +401,14 @@ static enum sl_status read_row(struct parser *p, const struct sl__csv_field *giv
 struct level {
   const struct sl__word *word;
   bool by_number;
-  double number;
+  struct numeral number;
   size_t id; /* in the file's order */
 };
 
 static int compare(const void *left, const void *right) {
   const struct level *a = left, *b = right;
-  if (a->by_number && a->number != b->number) return a->number < b->number ? -1 : 1;
+  if (a->by_number && a->number.value != b->number.value)
+    return a->number.value < b->number.value ? -1 : 1;
   size_t both = a->word->length < b->word->length ? a->word->length : b->word->length;
   int order = memcmp(a->word->bytes, b->word->bytes, both);
   return order                                ? order
@@ -404,9 +422,9 @@ static void sort_levels(const struct sl__word_table *words, struct level *levels
   bool numbers = true;
   for (size_t i = 0; i < words->count; i++) {
     const struct sl__word *word = &words->entries[i];
-    struct sl__csv_field field = {.text = (char *)word->bytes, .size = word->length};
-    levels[i] = (struct level){.word = word, .id = i};
-    numbers &= sl__csv_wide_number(&field, &levels[i].number);
+    levels[i] = (struct level){
+        .word = word, .id = i, .number = read_numeral((const char *)word->bytes, word->length)};
+    numbers &= levels[i].number.is_number;
   }
   for (size_t i = 0; i < words->count; i++) levels[i].by_number = numbers;
   qsort(levels, words->count, sizeof *levels, compare);
@@ -414,9 +432,7 @@ static void sort_levels(const struct sl__word_table *words, struct level *levels
 
 /* Is level i, among sorted ones, the same number as the one before? */
 static bool is_same(const struct level *levels, size_t i) {
-  return i > 0 && levels[i].by_number && isfinite(levels[i].number) &&
-         levels[i].number == levels[i - 1].number && levels[i].word->length <= EXACT_DIGITS &&
-         levels[i - 1].word->length <= EXACT_DIGITS;
+  return i > 0 && levels[i].by_number && are_one_number(&levels[i].number, &levels[i - 1].number);
 }
 
 static enum sl_status keep_levels(struct sl__csv_column *column, const struct level *levels) {

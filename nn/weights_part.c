@@ -125,10 +125,7 @@ out:
 
 /* Has the file this parameter's own name, which the map may leave out? */
 static bool has_own_name(const struct match *m, int parameter) {
-  const char *name = sl_model_parameter(m->model, parameter, NULL);
-  for (size_t i = 0; i < sl__safetensors_count(m->file); i++)
-    if (!strcmp(sl__safetensors_at(m->file, i)->name, name)) return true;
-  return false;
+  return sl__safetensors_find(m->file, sl_model_parameter(m->model, parameter, NULL));
 }
 
 /* A tensor with the second name of a shared weight: it is the weight where the file has no other

@@ -337,6 +337,12 @@ static enum sl_status open_pair(const char *text, const char *validation) {
 
 static void test_validation_file(void **state) {
   (void)state;
+  const struct sl_reader_options huge = {.target = "y",
+                                         .targets = SL_TARGET_CLASSES,
+                                         .validation = put_text("v.csv", "a,y\n5,3e999\n")};
+  struct sl_dataset *none;
+  FAILS(sl_dataset_read(put_text("t.csv", "a,y\n1,1\n2,2e999\n"), &huge, false, &none), SL_BAD_FILE,
+        "\"3e999\" does not occur");
   static const char numbers[] = "a,y\n1,1.0\n2,1\n3,2\n";
   const struct sl_reader_options classes = {.target = "y",
                                             .targets = SL_TARGET_CLASSES,

@@ -502,7 +502,7 @@ static void files_that_do_not_fit_are_refused(void **state) {
 #undef LAYER
 }
 
-/* What a model's file could not hold is no option either: a model that trains can be saved. */
+/* A value that a model's file could not hold is no option: a model that trains can be saved. */
 static void options_have_the_limits_of_files(void **state) {
   (void)state;
   struct sl_layer_kind lists = gate;
