@@ -78,23 +78,14 @@ static enum sl_status list_columns(struct csv_set *set, enum sl_missing missing)
   return SL_OK;
 }
 
-/* "my.csv", or "my.csv without 7 rows that miss a value (line 5 first)". */
-static char *name_set(const struct sl__csv *csv) {
-  size_t size = strlen(csv->path) + 96;
-  char *name = sl__alloc(size, 1, "a name");
-  if (name && !csv->dropped) snprintf(name, size, "%s", csv->path);
-  if (name && csv->dropped)
-    snprintf(name, size, "%s without %lld row%s that miss%s a value (line %lld%s)", csv->path,
-             (long long)csv->dropped, csv->dropped > 1 ? "s" : "", csv->dropped > 1 ? "" : "es",
-             (long long)csv->first_dropped, csv->dropped > 1 ? " first" : "");
-  return name;
-}
-
 /* Takes the table over. */
 static enum sl_status make_set(struct sl__csv *csv, const struct sl_reader_options *options,
                                struct sl_dataset **dataset) {
   int64_t inputs = 0, targets = 0;
-  char *name = name_set(csv);
+  char line[32];
+  snprintf(line, sizeof line, "line %lld", (long long)csv->first_dropped);
+  char *name = sl__name_without(csv->path, csv->dropped, "row that misses a value",
+                                "rows that miss a value", line);
   struct sl_dataset_options about = {.name = name, .count = csv->rows};
   if (!name) return SL_NO_MEMORY;
   for (int c = 0; c < csv->columns; c++) {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/error.h"
@@ -172,6 +173,17 @@ enum sl_status sl__dataset_check_labels(const char *path, const int32_t *labels,
 const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset) {
   SL__NEEDS_OR(NULL, dataset);
   return &dataset->info;
+}
+
+char *sl__name_without(const char *name, int64_t count, const char *one, const char *many,
+                       const char *first) {
+  size_t size = strlen(name) + strlen(many) + (count ? strlen(first) : 0) + 48;
+  char *text = sl__alloc(size, 1, "a name");
+  if (text && !count) snprintf(text, size, "%s", name);
+  if (text && count)
+    snprintf(text, size, "%s without %lld %s (%s%s)", name, (long long)count,
+             count > 1 ? many : one, first, count > 1 ? " first" : "");
+  return text;
 }
 
 /* ---- single samples ---- */

@@ -266,17 +266,6 @@ static char *part_folder(const char *path, enum sl__reader_part part) {
   return NULL;
 }
 
-/* "photos", or "photos without 2 bad pictures (cat/7.jpg first)". */
-static char *name_set(const char *folder, size_t bad, const char *first_bad) {
-  size_t size = strlen(folder) + (first_bad ? strlen(first_bad) : 0) + 64;
-  char *name = sl__alloc(size, 1, "a name");
-  if (name && !bad) snprintf(name, size, "%s", folder);
-  if (name && bad)
-    snprintf(name, size, "%s without %zu bad picture%s (%s%s)", folder, bad, bad > 1 ? "s" : "",
-             first_bad, bad > 1 ? " first" : "");
-  return name;
-}
-
 static enum sl_status make_set(struct picture_set *listed, const char *name,
                                struct sl_dataset **dataset) {
   struct sl_dataset_options about = {.name = name,
@@ -320,7 +309,7 @@ static enum sl_status read_pictures(const char *path, const struct sl_reader_opt
   else
     SL__TRY(find_shape(&listed, options));
   if (options->skip_bad) SL__TRY(skip_bad(&listed, &bad, &first_bad));
-  name = name_set(listed.folder, bad, first_bad);
+  name = sl__name_without(listed.folder, (int64_t)bad, "bad picture", "bad pictures", first_bad);
   if (!name) SL__TRY(SL_NO_MEMORY);
   SL__TRY(make_set(&listed, name, dataset));
   listed = (struct picture_set){0}; /* the set has it now */
