@@ -25,16 +25,24 @@ static enum sl_status watch_memory(struct sl_context *c, double stall_timeout) {
   return status == SL_OK && stall_timeout > 0 ? sl__watchdog_open(c, stall_timeout) : status;
 }
 
-static enum sl_status join_ranks(struct sl_context *c, const struct sl_context_options *options) {
+/* failed: this rank's status so far, with sl_error() as its reason. If it is an error, c may be
+ * NULL. */
+static enum sl_status join_ranks(struct sl_context *c, const struct sl_context_options *options,
+                                 enum sl_status failed) {
   const double usual = 60;
+  struct sl__net *joined = NULL;
   const struct sl__net_options net = {.timeout = options->timeout > 0   ? options->timeout
                                                  : options->timeout < 0 ? 0
                                                                         : usual,
                                       .exchange = options->exchange,
                                       .interface = options->net_interface,
-                                      .ports = options->net_ports};
-  enum sl_status status = sl__net_open(c, &net, &c->net);
-  if (status == SL_OK) status = sl__net_register(c);
+                                      .ports = options->net_ports,
+                                      .failed = failed,
+                                      .why = sl_error()};
+  enum sl_status status = sl__net_open(c, &net, &joined);
+  if (status != SL_OK) return status;
+  c->net = joined;
+  status = sl__net_register(c);
   if (status == SL_OK) status = sl__net_agree_build(c->net);
   if (status == SL_OK) status = sl__numerics_compare(c);
   return status == SL_OK ? sl__net_open_starpu(c->net) : status;
@@ -58,7 +66,7 @@ static enum sl_status choose_gpus(struct sl_context *c, const struct sl_context_
 }
 
 /* Before StarPU starts: it reads its environment only then. */
-static enum sl_status start(struct sl_context *c, const struct sl_context_options *options) {
+static enum sl_status start_runtime(struct sl_context *c, const struct sl_context_options *options) {
   enum sl_status status = sl__trace_open(c, options->trace);
   if (status == SL_OK) status = sl__memory_begin(options, &c->memory);
   if (status == SL_OK) status = sl__model_folder_open(c);
@@ -92,21 +100,29 @@ static enum sl_status check_options(const struct sl_context_options *o) {
   return SL_OK;
 }
 
+/* What a rank does before it meets the others. *context: what there is of it, also after a
+ * failure. */
+static enum sl_status start(const struct sl_context_options *options, struct sl_context **context) {
+  enum sl_status status = check_options(options);
+  if (status != SL_OK) return status;
+  *context = sl__context_new(options);
+  if (!*context) return SL_NO_MEMORY;
+  status = start_runtime(*context, options);
+  if (status == SL_OK) status = watch_memory(*context, options->stall_timeout);
+  return status == SL_OK ? sl__graphs_open(*context) : status;
+}
+
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
   SL__NEEDS(context);
   static const struct sl_context_options defaults;
-  enum sl_status status;
+  struct sl_context *c = NULL;
   *context = NULL;
   if (!options) options = &defaults;
-  status = check_options(options);
-  if (status == SL_OK) status = sl__fork_check(NULL);
+  enum sl_status status = sl__fork_check(NULL);
   if (status != SL_OK) return status;
-  struct sl_context *c = sl__context_new(options);
-  if (!c) return SL_NO_MEMORY;
-  SL__TRY(start(c, options));
-  SL__TRY(watch_memory(c, options->stall_timeout));
-  SL__TRY(sl__graphs_open(c));
-  if (options->distributed) SL__TRY(join_ranks(c, options));
+  status = start(options, &c);
+  if (options->distributed) status = join_ranks(c, options, status);
+  if (status != SL_OK) goto out;
   SL__TRY(check_ranks(c));
   SL__TRY(open_devices(c, options));
   *context = c;

@@ -415,6 +415,34 @@ void sl__file_abandon(struct sl__file *file) {
   file_free(file);
 }
 
+static bool is_same_inode(const char *a, const char *b) {
+  struct stat in_a, in_b;
+  return stat(a, &in_a) == 0 && stat(b, &in_b) == 0 && in_a.st_dev == in_b.st_dev &&
+         in_a.st_ino == in_b.st_ino;
+}
+
+/* "." for "name", "/" for "/name", "a" for "a/name". */
+static bool folder_of(const char *path, char folder[PATH_MAX]) {
+  const char *slash = strrchr(path, '/');
+  size_t length = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
+  if (length >= PATH_MAX) return false;
+  memcpy(folder, slash ? path : ".", length);
+  folder[length] = '\0';
+  return true;
+}
+
+static const char *name_in_folder(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+bool sl__file_is_same(const char *a, const char *b) {
+  char in_a[PATH_MAX], in_b[PATH_MAX];
+  if (is_same_inode(a, b)) return true;
+  return !strcmp(name_in_folder(a), name_in_folder(b)) && folder_of(a, in_a) &&
+         folder_of(b, in_b) && is_same_inode(in_a, in_b);
+}
+
 /* ---- for programs ---- */
 
 enum sl_status sl_folder_make(const char *path) {

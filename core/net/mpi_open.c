@@ -44,7 +44,18 @@ static bool is_cuda_aware(void) {
   return sl__cuda_is_host();
 }
 
-static enum sl_status begin_mpi(struct sl__net *net) {
+/* Without this, the other ranks would wait in MPI_Init for one that had failed before it. */
+static enum sl_status share_start(struct sl__net *net, enum sl_status failed, const char *why) {
+  enum sl_status status = sl__net_sync_status(net, failed, why);
+  if (status == SL_OK || status == SL_LOST) return status;
+  MPI_Comm_free(&net->control);
+  MPI_Comm_free(&net->data);
+  if (net->began_mpi) MPI_Finalize();
+  net->began_mpi = false;
+  return status;
+}
+
+static enum sl_status begin_mpi(struct sl__net *net, const struct sl__net_options *options) {
   int begun, ended, level;
   MPI_Finalized(&ended);
   if (ended)
@@ -53,8 +64,7 @@ static enum sl_status begin_mpi(struct sl__net *net) {
                     "MPI_Init_thread before the first and MPI_Finalize after the last");
   MPI_Initialized(&begun);
   if (!begun) {
-    enum sl_status status = check_shared_memory();
-    if (status != SL_OK) return status;
+    if (check_shared_memory() != SL_OK) return SL_BAD_ARGUMENT;
     /* a higher level costs MPI more locks: only StarPU-MPI needs it */
     int wanted = net->exchange == SL_EXCHANGE_LANE ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
     if (MPI_Init_thread(NULL, NULL, wanted, &level) != MPI_SUCCESS)
@@ -71,6 +81,8 @@ static enum sl_status begin_mpi(struct sl__net *net) {
   MPI_Comm_set_errhandler(net->data, MPI_ERRORS_RETURN);
   MPI_Comm_rank(net->control, &net->rank);
   MPI_Comm_size(net->control, &net->size);
+  enum sl_status status = share_start(net, options->failed, options->why);
+  if (status != SL_OK) return status;
   int aware = is_cuda_aware();
   MPI_Allreduce(MPI_IN_PLACE, &aware, 1, MPI_INT, MPI_MIN, net->control);
   net->cuda_aware = aware;
@@ -101,10 +113,20 @@ static enum sl_status check_build(enum sl_exchange exchange) {
 
 /* ---- opening and closing ---- */
 
+static enum sl_status join(struct sl__net *net, const struct sl__net_options *options) {
+  struct sl__net_options own = *options;
+  if (own.failed == SL_OK) {
+    own.failed = check_build(own.exchange);
+    own.why = sl_error();
+  }
+  if (net->is_alone) return own.failed == SL_OK ? SL_OK : sl__fail(own.failed, "%s", own.why);
+  enum sl_status status = begin_mpi(net, &own);
+  bool beats = status == SL_OK && net->timeout > 0 && net->size > 1;
+  return beats ? begin_heartbeat(net, &own) : status;
+}
+
 enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_options *options,
                             struct sl__net **out) {
-  enum sl_status status = check_build(options->exchange);
-  if (status != SL_OK) return status;
   struct sl__net *net = sl__alloc(1, sizeof *net, "the ranks");
   *out = NULL;
   if (!net) return SL_NO_MEMORY;
@@ -115,25 +137,21 @@ enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_opt
   net->exchange = options->exchange;
   snprintf(net->transport_text, sizeof net->transport_text, "lane");
   pthread_mutex_init(&net->lock, NULL);
-  int begun = 0;
+  int begun = 0, rank;
   MPI_Initialized(&begun);
-  int rank;
   net->is_alone = !begun && !sl__launched(&rank);
-  if (!net->is_alone) {
-    SL__TRY(begin_mpi(net));
-    if (net->timeout > 0 && net->size > 1) SL__TRY(begin_heartbeat(net, options));
-  }
-  net->is_open = true;
-  *out = net;
-  net = NULL;
-out:
-  sl__net_close(net);
+  enum sl_status status = join(net, options);
+  net->is_open = status == SL_OK;
+  if (net->is_open)
+    *out = net;
+  else
+    sl__net_close(net);
   return status;
 }
 
 /* False if messages are still in flight, which happens only after a loss. */
 static bool end_starpu(struct sl__net *net) {
-  if (sl__net_posts(net) || net->context->abandoned) return false;
+  if (sl__net_posts(net) || (net->context && net->context->abandoned)) return false;
   sl__starpu_mpi_close(net->starpu);
   net->starpu = NULL;
   return true;

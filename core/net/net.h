@@ -22,11 +22,15 @@ int sl__launched(int *rank);
 
 /* Join the processes that the launcher (mpirun, srun) started with this one; without a launcher
  * there is one rank.
- * SL_UNSUPPORTED: several ranks, but the build has no MPI, or lacks what `exchange` needs. */
+ * SL_UNSUPPORTED: several ranks, but the build has no MPI, or lacks what `exchange` needs.
+ * context is not looked at where `failed` is an error. */
 struct sl__net_options {
   double timeout; /* seconds that a rank may be silent; 0: no limit */
   enum sl_exchange exchange;
   const char *interface, *ports; /* of the heartbeat; NULL: any */
+  /* If this rank has failed already, it joins only to tell the others; all ranks fail then. */
+  enum sl_status failed;
+  const char *why;
 };
 enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_options *options,
                             struct sl__net **net);

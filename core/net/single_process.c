@@ -14,6 +14,7 @@ enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_opt
   int rank, size = sl__launched(&rank);
   (void)context;
   *net = NULL;
+  if (options->failed != SL_OK) return sl__fail(options->failed, "%s", options->why);
   if (size > 1)
     return sl__fail(
         SL_UNSUPPORTED,

@@ -490,8 +490,7 @@ bool sl__is_model_json(const char *path) {
   return length > suffix && !strcmp(path + length - suffix, JSON_SUFFIX);
 }
 
-/* "a/lenet.safetensors" for "a/lenet.json"; the caller frees it. */
-static char *weights_beside(const char *path) {
+char *sl__model_json_weights(const char *path) {
   size_t stem = strlen(path) - strlen(JSON_SUFFIX);
   char *beside = sl__alloc(stem + sizeof WEIGHTS_SUFFIX, 1, "a file's name");
   if (beside)
@@ -511,7 +510,7 @@ static enum sl_status write_aside(const char *path, const char *text, struct sl_
  * its renaming is left then. An architecture always names an existing file. */
 enum sl_status sl__model_json_save(struct sl_model *model, const char *path) {
   enum sl_status status = SL_NO_MEMORY;
-  char *weights = weights_beside(path), *text = NULL;
+  char *weights = sl__model_json_weights(path), *text = NULL;
   struct sl__file *file = NULL;
   if (!weights) return SL_NO_MEMORY;
   const char *slash = strrchr(weights, '/');

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/file.h"
 #include "core/base/tensor_files.h"
+#include "nn/formats/model_json.h"
 #include "parallel/fit/describe.h"
 #include "parallel/fit/fit.h"
 
@@ -49,17 +51,42 @@ static enum sl_status check_together(const struct sl_fit_options *o) {
   return SL_OK;
 }
 
+struct output {
+  const char *option, *path;
+};
+
 /* Of these files one would overwrite the other. */
-static enum sl_status check_names(const struct sl_fit_options *o) {
-  const struct {
-    const char *name, *path;
-  } files[] = {{"log", o->log}, {"save", o->save}, {"best", o->best}};
-  for (int i = 0; i < 3; i++)
+static enum sl_status check_apart(const struct output *outputs, int count) {
+  for (int i = 0; i < count; i++)
     for (int k = 0; k < i; k++)
-      if (files[i].path && files[k].path && !strcmp(files[i].path, files[k].path))
+      if (outputs[i].path && outputs[k].path &&
+          sl__file_is_same(outputs[i].path, outputs[k].path))
         return sl__fail(SL_BAD_ARGUMENT, "%s and %s: both name %s; one would overwrite the other",
-                        files[k].name, files[i].name, files[i].path);
+                        outputs[k].option, outputs[i].option, outputs[i].path);
   return SL_OK;
+}
+
+/* A model's description has its weights in a file beside it. */
+static enum sl_status find_weights(const char *path, char **weights) {
+  *weights = NULL;
+  if (!path || !sl__is_model_json(path)) return SL_OK;
+  *weights = sl__model_json_weights(path);
+  return *weights ? SL_OK : SL_NO_MEMORY;
+}
+
+static enum sl_status check_names(const struct sl_fit_options *o) {
+  char *saved = NULL, *best = NULL;
+  enum sl_status status = find_weights(o->save, &saved);
+  if (status == SL_OK) status = find_weights(o->best, &best);
+  const struct output outputs[] = {{"log", o->log},
+                                   {"save", o->save},
+                                   {"best", o->best},
+                                   {"save", saved},
+                                   {"best", best}};
+  if (status == SL_OK) status = check_apart(outputs, sizeof outputs / sizeof *outputs);
+  free(saved);
+  free(best);
+  return status;
 }
 
 enum sl_status sl__fit_check_options(const struct sl_fit_options *o) {

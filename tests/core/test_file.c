@@ -305,6 +305,25 @@ static void test_write_fails(void **state) {
   assert_int_equal(count_files(), files);
 }
 
+static void test_same_file(void **state) {
+  (void)state;
+  const char *folder = in_folder("deep"), *deep = in_folder("deep/../not-yet");
+  const char *link_path = in_folder("deep/link");
+  assert_false(sl__file_is_same(in_folder("not-yet"), deep)); /* the folder is missing */
+  OK(sl_folder_make(folder));
+  assert_true(sl__file_is_same(in_folder("not-yet"), deep));
+  assert_false(sl__file_is_same(in_folder("not-yes"), deep));
+  assert_false(sl__file_is_same(link_path, deep));
+  put("not-yet", "x", 1);
+  assert_int_equal(symlink("../not-yet", link_path), 0);
+  assert_true(sl__file_is_same(link_path, deep));
+  assert_true(sl__file_is_same("name", "./name"));
+  assert_true(sl__file_is_same("/no-name", "//no-name"));
+  assert_false(sl__file_is_same("name", "/name"));
+  assert_int_equal(unlink(link_path), 0);
+  assert_int_equal(rmdir(folder), 0);
+}
+
 static enum sl_status read_packed(void) { return read_status(in_folder("packed"), LIMIT); }
 static enum sl_status write_again(void) { return write_text(in_folder("again"), "text"); }
 
@@ -335,6 +354,7 @@ int main(void) {
       cmocka_unit_test(test_owners),
       cmocka_unit_test(test_reaches_the_disk),
       cmocka_unit_test(test_plain_only),
+      cmocka_unit_test(test_same_file),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);

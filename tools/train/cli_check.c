@@ -148,9 +148,6 @@ static const char *check_files(const struct cli *cli) {
     return "--swap: it belongs to --memory-limit, which says what main memory holds";
   if (cli->load && cli->load_part)
     return "--load and --load-part: both say where the weights come from; give one of them";
-  if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
-    return option_problem("--log and --save: both name %s; one would overwrite the other",
-                          cli->log);
   return NULL;
 }
 
