@@ -73,6 +73,7 @@ SL__HOST_DEVICE SL__INLINE void sl__norm_run(const struct sl__norm_args *a, cons
   float m = a->momentum;
   double unbiased = a->values > 1 ? a->values / (a->values - 1) : 1;
   double r = (double)saved[a->channels + c], variance = 1 / (r * r) - (double)a->epsilon;
+  if (variance < 0) variance = 0; /* 1 / r^2 is rounded */
   float v = (float)(variance * unbiased);
   running[c] = (1 - m) * running[c] + m * saved[c];
   running[a->channels + c] = (1 - m) * running[a->channels + c] + m * v;

@@ -3,6 +3,7 @@
 #ifndef SL_CODELETS_LAYERNORM_H
 #define SL_CODELETS_LAYERNORM_H
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,9 +26,11 @@ struct sl__row_stats {
   float mean, inverse;
 };
 
-/* squares: the sum of (x - mean)^2. */
+/* squares: the sum of (x - mean)^2. If it overflows, 0 would make the row vanish without a trace:
+ * NaN reaches the loss's check. */
 SL__HOST_DEVICE SL__INLINE float sl__row_inverse(const struct sl__layernorm_args *a,
                                                  float squares) {
+  if (!(squares <= FLT_MAX)) return NAN;
   return 1.0f / sqrtf(squares / (float)a->size + a->epsilon);
 }
 

@@ -3,6 +3,7 @@
 #include "nn/loss.h"
 
 #include <float.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +163,7 @@ bool sl_loss_takes_labels(const struct sl_loss *loss) {
 
 /* ---- checks ---- */
 
+/* The inverse of a weight's sum must be finite, so subnormal numbers are no weights. */
 static enum sl_status check_weights(const struct sl_loss *loss) {
   double sum = 0;
   if (loss->class_count < 1)
@@ -170,6 +172,11 @@ static enum sl_status check_weights(const struct sl_loss *loss) {
   for (int c = 0; c < loss->class_count; c++) {
     if (!(loss->class_weights[c] >= 0) || !isfinite(loss->class_weights[c]))
       return sl__fail(SL_BAD_ARGUMENT, "the loss's weight of class %d is %g; it must be at least 0",
+                      c, (double)loss->class_weights[c]);
+    if (loss->class_weights[c] > 0 && loss->class_weights[c] < FLT_MIN)
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "the loss's weight of class %d is %g; multiply all weights, so that none is "
+                      "that small",
                       c, (double)loss->class_weights[c]);
     sum += (double)loss->class_weights[c];
   }

@@ -26,7 +26,8 @@ enum sl_activation {
 SL_API enum sl_status sl_activation_parse(const char *name, enum sl_activation *activation);
 SL_API const char *sl_activation_name(enum sl_activation activation);
 
-/** How a layer's weights begin. Fans are those of PyTorch's nn.init. */
+/** How a layer's weights begin. Fans are those of PyTorch's nn.init; of LSTM and GRU those of each
+ * gate's matrix. */
 enum sl_init {
   SL_INIT_DEFAULT, /**< PyTorch's default for the layer: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), bias
                       too */
@@ -213,8 +214,8 @@ SL_API enum sl_status sl_swiglu(struct sl_model *model, const char *name,
 
 /** Batch normalisation over the first axis of a sample (arXiv 1502.03167): x [C, ...], weight [C],
  * bias [C], running_mean [C], running_var [C]. In training each slice of the batch (replica,
- * microbatch) has its own statistics; the running ones are averaged over the slices. epsilon 0
- * means 1e-5, momentum 0 means 0.1. */
+ * microbatch) has its own statistics. The slices update the running ones in turn, each with
+ * momentum 1 - (1 - momentum)^(1 / slices). epsilon 0 means 1e-5, momentum 0 means 0.1. */
 struct sl_batchnorm_options {
   struct sl_layer_options layer;
   float epsilon, momentum;
@@ -814,7 +815,7 @@ enum sl_schedule_kind { SL_CONSTANT, SL_STEP, SL_COSINE, SL_DROPS };
  * floor from 0 to 1; it looks at the members of the kind only. */
 struct sl_schedule {
   enum sl_schedule_kind kind;
-  int64_t warmup; /**< steps of linear rise from 0, before all else */
+  int64_t warmup; /**< steps of linear rise: step k of them, from 1, has k / warmup */
   int64_t period; /**< SL_STEP: steps between two multiplications by gamma */
   float gamma;    /**< SL_STEP, SL_DROPS; 0 means 0.1 */
   int64_t total;  /**< SL_COSINE: steps until it reaches floor (arXiv 1608.03983, no restarts) */

@@ -24,8 +24,7 @@ struct sl__pending_step {
   double batch, share; /* samples of all ranks; sum of the replicas' squared parts of them, or 0:
                           the batch is not full */
   bool training;
-  double divisor[SL_MAX_FIELDS]; /* of the mean of each part of the loss here, if it has class
-                                    weights; 0: the number of terms */
+  double divisor[SL_MAX_FIELDS]; /* of the mean of each part of the loss that has class weights */
   struct sl_report report;       /* the part that is known at submission */
 };
 

@@ -290,12 +290,19 @@ static enum sl_status check_stats(const struct sl_trainer *t, const struct sl__p
   return SL_OK;
 }
 
+/* The divisor of the mean of part i. With class weights it may be 0: all labels of the batch have
+ * classes without weight. */
+static double terms_of(const struct sl_trainer *t, const struct sl__pending_step *p, int i,
+                       const float *stats) {
+  return sl__loss_of_part(&t->loss, i)->weights ? p->divisor[i] : (double)stats[2];
+}
+
 /* The loss of the sums, and what goes with it. */
 static void report_loss(const struct sl_trainer *t, const struct sl__pending_step *p,
                         const float *stats, struct sl_report *report) {
   bool has_labels = sl__loss_takes_labels(&t->loss);
   report->samples = (int64_t)stats[has_labels ? 2 : 1];
-  report->terms = p->divisor[0] > 0 ? p->divisor[0] : (double)stats[2];
+  report->terms = terms_of(t, p, 0, stats);
   if (stats[2] > 0) {
     report->loss = report->terms > 0 ? (double)stats[0] / report->terms : 0;
     report->accuracy = has_labels ? (double)stats[1] / (double)stats[2] : 0;
@@ -312,7 +319,7 @@ static void report_parts(const struct sl_trainer *t, const struct sl__pending_st
     bool one_by_one = part->loss.row->terms != SL__TERMS_VALUES;
     int64_t samples =
         one_by_one ? ((int64_t)stats[2] + part->rows - 1) / part->rows : (int64_t)stats[1];
-    double terms = p->divisor[i] > 0 ? p->divisor[i] : (double)stats[2];
+    double terms = terms_of(t, p, i, stats);
     report->part_terms[i] = terms;
     report->part_loss[i] = terms > 0 ? (double)stats[0] / terms : 0;
     report->loss += (double)part->weight * report->part_loss[i];

@@ -266,6 +266,36 @@ static void running_statistics_average_the_slices(void **state) {
   sl_model_free(m);
 }
 
+/* 1 / r^2 of a rounded r is a little less than epsilon for some variances of 0. */
+static void running_variance_is_never_negative(void **state) {
+  (void)state;
+  static const float epsilons[] = {1e-5f, 1e-3f, 0.7f, 3e-5f, 1e-4f, 2e-5f, 0.1f, 0.02f};
+  for (size_t e = 0; e < sizeof epsilons / sizeof *epsilons; e++) {
+    struct sl_model *m = new_model(SL_SHAPE(1, 2, 2));
+    OK(sl_batchnorm(m, "bn",
+                    &(struct sl_batchnorm_options){.momentum = 1, .epsilon = epsilons[e]}));
+    const struct sl__layer *bn = built(m);
+    const float x[8] = {3, 3, 3, 3, 3, 3, 3, 3};
+    struct sl__tensor *tx = floats(SL_SHAPE(2, 1, 2, 2), x),
+                      *ty = floats(SL_SHAPE(2, 1, 2, 2), NULL), *saved = floats(SL_SHAPE(4), NULL);
+    struct sl__pass pass = {.context = context,
+                            .training = true,
+                            .slices = 1,
+                            .param = bn->params.tensor,
+                            .x = (struct sl__tensor *[]){tx},
+                            .y = ty,
+                            .saved = saved};
+    OK(bn->kind->forward(bn, &pass));
+    float *variance = get_values(m, "bn.running_var");
+    assert_true(variance[0] >= 0 && variance[0] < 1e-6f * (1 + epsilons[e]));
+    free(variance);
+    sl__tensor_free(tx);
+    sl__tensor_free(ty);
+    sl__tensor_free(saved);
+    sl_model_free(m);
+  }
+}
+
 static void one_value_has_no_variance(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
@@ -389,6 +419,7 @@ int main(void) {
                                      cmocka_unit_test(dropout_counts_through_the_batch),
                                      cmocka_unit_test(dropouts_draw_apart),
                                      cmocka_unit_test(running_statistics_average_the_slices),
+                                     cmocka_unit_test(running_variance_is_never_negative),
                                      cmocka_unit_test(one_value_has_no_variance),
                                      cmocka_unit_test(an_embedding_looks_up_and_adds),
                                      cmocka_unit_test(activations_match_differences)};

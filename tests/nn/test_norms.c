@@ -97,6 +97,24 @@ static void a_large_mean_is_subtracted_first(void **state) {
   sl__tensor_free(tx);
 }
 
+/* The squares of finite values may be infinite. Zeros would hide that from the loss's check. */
+static void an_overflow_is_not_a_number(void **state) {
+  (void)state;
+  enum { N = 20 };
+  double x[N];
+  for (int i = 0; i < N; i++) x[i] = 1e20 * (1 + i % 3);
+  for (int rms = 0; rms < 2; rms++) {
+    const struct sl__layernorm o = {
+        .size = N, .groups = 1, .params = N, .epsilon = 1e-5f, .rms = rms};
+    struct sl__tensor *tx = tensor(SL_SHAPE(1, N), x), *ty = tensor(SL_SHAPE(1, N), NULL);
+    OK(sl__layernorm_forward(context, &plain, tx, NULL, ty, &o));
+    double *y = take(ty);
+    for (int i = 0; i < N; i++) assert_true(isnan(y[i]));
+    free(y);
+    sl__tensor_free(tx);
+  }
+}
+
 static void strange_options_are_refused(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(6, 4));
@@ -132,9 +150,11 @@ static void operations_check_shapes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layer_normalisation), cmocka_unit_test(group_normalisation),
-      cmocka_unit_test(a_large_mean_is_subtracted_first),
-      cmocka_unit_test(strange_options_are_refused), cmocka_unit_test(operations_check_shapes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(layer_normalisation),
+                                     cmocka_unit_test(group_normalisation),
+                                     cmocka_unit_test(a_large_mean_is_subtracted_first),
+                                     cmocka_unit_test(an_overflow_is_not_a_number),
+                                     cmocka_unit_test(strange_options_are_refused),
+                                     cmocka_unit_test(operations_check_shapes)};
   return cmocka_run_group_tests_name("norms", tests, open_operations, close_context);
 }

@@ -217,6 +217,43 @@ static void trainings_match_the_reference(void **state) {
     }
 }
 
+/* The first half of the samples has classes without weight: its batches have no loss and no part in
+ * a mean. */
+static void batches_without_weight_count_nothing(void **state) {
+  (void)state;
+  enum { HALF = 8, ROWS = 2 * HALF };
+  static const float weights[OUT] = {0, 0, 1, 3};
+  const struct sl_loss loss = {.class_weights = weights, .class_count = OUT};
+  const struct sl_dataset_options of_set = {
+      .name = "halves", .sample = SL_SHAPE(IN), .count = ROWS, .classes = OUT};
+  int32_t classes[ROWS];
+  double mean[2], accuracy;
+  for (int i = 0; i < ROWS; i++) classes[i] = i % 2 + (i < HALF ? 0 : 2);
+  make_values(SL_LOSS_CROSS_ENTROPY, false);
+  for (int large = 0; large < 2; large++) { /* two batches, and one */
+    struct sl_dataset *set;
+    struct sl_loader *loader;
+    struct sl_trainer *trainer;
+    struct sl_report report;
+    struct sl_model *model = new_model(SL_SHAPE(IN));
+    add_dense(model, "fc", OUT, SL_INIT_DEFAULT);
+    OK(sl_dataset_floats(&of_set, inputs, NULL, classes, false, &set));
+    OK(sl_loader_new(set, &(struct sl_loader_options){.batch = large ? ROWS : HALF}, &loader));
+    OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+                      &(struct sl_trainer_options){.loss = loss, .replicas = 1 + large}, &trainer));
+    OK(sl_trainer_evaluate(trainer, loader, &mean[large], &accuracy));
+    OK(sl_loader_seek(loader, 0));
+    report = take_steps(trainer, loader, 1, NULL);
+    assert_true(report.terms == (large ? HALF / 2 * 4 : 0));
+    assert_true(large ? report.loss > 0 : report.loss == 0);
+    sl_trainer_free(trainer);
+    sl_model_free(model);
+    sl_loader_free(loader);
+    sl_dataset_free(set);
+  }
+  assert_true(fabs(mean[0] - mean[1]) < 1e-6 * mean[1]);
+}
+
 static void stages_have_the_bits_of_one(void **state) {
   (void)state;
   for (int l = 0; l < LOSSES; l += 2) {
@@ -452,6 +489,8 @@ static void data_must_fit_the_loss(void **state) {
   refuses(&bad, &labels_of, OUT, SL_BAD_SHAPE, "3 classes, but the model has 4");
   bad = (struct sl_loss){.class_weights = (float[]){0, 0, 0, 0}, .class_count = OUT};
   refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "all classes are 0");
+  bad.class_weights = (float[]){1, 1, 0, 1e-44f};
+  refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "class 3 is ");
   bad.class_weights = (float[]){1, -1, 1, 1};
   refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "class 1 is -1");
   bad.kind = SL_LOSS_MAE;
@@ -657,6 +696,7 @@ static void an_own_loss_may_fail(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(trainings_match_the_reference),
+                                     cmocka_unit_test(batches_without_weight_count_nothing),
                                      cmocka_unit_test(stages_have_the_bits_of_one),
                                      cmocka_unit_test(bf16_is_near),
                                      cmocka_unit_test(own_losses_train),
