@@ -118,6 +118,7 @@ sl__post_message sl__message_post;
       .codelet = {.cpu_funcs = {SL__CALLED_##op_where(op_name)},                                   \
                   .cpu_funcs_name = {SL__NAMED(SL__CALLED_##op_where(op_name))},                   \
                   SL__CUDA_##op_where(op_name).nbuffers = STARPU_VARIABLE_NBUFFERS,                \
+                  .dyn_nodes = sl__any_nodes,                                                      \
                   .name = #op_name,                                                                \
                   .model = sizeof op_modes > 1 ? &sl__op_##op_name.model : NULL},                  \
       .model = {.type = STARPU_HISTORY_BASED,                                                      \

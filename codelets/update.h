@@ -138,7 +138,7 @@ SL__HOST_DEVICE SL__INLINE void sl__lion_step(const struct sl__lion_rates *r, fl
 }
 
 /* ---- moving_average: no optimizer; p is an average, of the values that come as gradients. The
- * first step copies them ---- */
+ * first step copies them, bit by bit ---- */
 
 struct sl__moving_average_rates {
   float rate;
@@ -153,7 +153,7 @@ SL__HOST_DEVICE SL__INLINE void sl__moving_average_step(const struct sl__moving_
                                                         float gradient, float *p, float *a,
                                                         float *b) {
   (void)a, (void)b;
-  *p += r->rate * (gradient - *p);
+  *p = r->rate < 1 ? *p + r->rate * (gradient - *p) : gradient;
 }
 
 #endif

@@ -53,11 +53,16 @@ static enum starpu_data_access_mode access_mode(char letter, bool accumulate) {
   }
 }
 
+int sl__any_nodes[SL__MOST_BUFFERS];
+
 /* Few buffers go into the task itself; more go into arrays that StarPU frees with it. */
 static enum sl_status attach_buffers(struct starpu_task *task, const char *modes, bool accumulate,
                                      int count, struct sl__tensor *const *tensors) {
   starpu_data_handle_t *handles = task->handles;
   enum starpu_data_access_mode *access = task->modes;
+  if (count > SL__MOST_BUFFERS)
+    return sl__fail(SL_UNSUPPORTED, "%s: %d tensors in one task; at most %d are possible",
+                    task->cl->name, count, SL__MOST_BUFFERS);
   if (count > STARPU_NMAXBUFS) {
     task->dyn_handles = handles = malloc((size_t)count * sizeof *handles);
     task->dyn_modes = access = malloc((size_t)count * sizeof *access);

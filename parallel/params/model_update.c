@@ -177,15 +177,19 @@ static enum sl_status submit_average(struct sl__model_shards *kv, struct sl__sha
                     shard->state[SL__AVERAGE], NULL, 1, &shard->param, NULL, update);
 }
 
+/* The parameters may be a piece of a tensor, which an update may write, but a sum may not. */
 static enum sl_status swap_average(struct sl__model_shards *kv, struct sl__shard *shard,
                                    const struct sl__update *update) {
+  static const struct sl__update copy = {.step = 1};
   struct sl_context *context = kv->model->context;
   struct sl__tensor *between, **average = &shard->state[SL__AVERAGE];
   enum sl_status status;
   (void)update;
   SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &between));
   status = sl__reduce(context, &shard->launch, between, 1, &shard->param);
-  if (status == SL_OK) status = sl__reduce(context, &shard->launch, shard->param, 1, average);
+  if (status == SL_OK)
+    status = sl__update(context, &sl__op_moving_average, &shard->launch, shard->param, NULL, 1,
+                        average, NULL, &copy);
   if (status == SL_OK) status = sl__reduce(context, &shard->launch, *average, 1, &between);
   sl__tensor_free_later(between);
 out:
