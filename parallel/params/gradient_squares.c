@@ -19,10 +19,15 @@ enum sl_status sl__gradient_squares_new(struct sl__model_shards *kv) {
   if (kv->ranks.size && !sl__is_worker(&kv->ranks)) return SL_OK;
   kv->replica_square = sl__alloc(count, sizeof *kv->replica_square, "squares of gradients");
   if (!kv->replica_square) return SL_NO_MEMORY;
+  bool has_squares = false;
   for (size_t i = 0; i < count; i++)
-    if (has_square(kv, &kv->shards[i / (size_t)kv->replicas]))
+    if (has_square(kv, &kv->shards[i / (size_t)kv->replicas])) {
       SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &kv->replica_square[i]));
-  status = sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &kv->replica_squares);
+      has_squares = true;
+    }
+  /* not for a rank whose layers train no parameters: it could write no sum */
+  if (has_squares)
+    status = sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &kv->replica_squares);
 out:
   return status;
 }

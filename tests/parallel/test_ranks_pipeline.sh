@@ -65,6 +65,17 @@ for frozen in embed,lstm0 lstm1; do
     not_ok "--freeze $frozen over 2 ranks: other weights"
   fi
 done
+# norms of the replicas' gradients, of which rank 0 has none
+set -- $small --replicas 2 --freeze embed,lstm0 --log-gradients
+norms() { sed -n 's/.*"loss": [0-9].*"grad_norm": *\([-0-9.e]*\).*/\1/p' "$1"; }
+if "$lm" "$@" --log "$work/one.jsonl" >"$work/out" 2>"$work/err" &&
+  over 2 "$lm" "$@" --kvstore dist_sync --placement "$halves" --log "$work/two.jsonl" &&
+  [ "$(norms "$work/one.jsonl" | wc -l)" = 12 ] &&
+  [ "$(norms "$work/one.jsonl")" = "$(norms "$work/two.jsonl")" ]; then
+  ok "--log-gradients where rank 0 trains nothing: the norms of one process"
+else
+  not_ok "--log-gradients where rank 0 trains nothing: $(tail -n 1 "$work/err")"
+fi
 # activations travel as bf16, too
 if "$lm" $small --math bf16 --save "$work/half" >"$work/out" 2>"$work/err" &&
   ! cmp -s "$work/one" "$work/half" &&
