@@ -136,7 +136,9 @@ static int started; /* contexts of this process; atomic */
 enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_options *options,
                                  bool pooled) {
   c->began_starpu = !starpu_is_initialized();
+  locale_t before = sl__locale_begin(); /* StarPU reads and writes what it has measured */
   enum sl_status status = start_starpu(options->devices, &c->gpus);
+  sl__locale_end(before);
   if (status != SL_OK) return status;
   starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU);
   c->is_started = true;
@@ -153,7 +155,9 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
 void sl__context_stop(struct sl_context *c) {
   if (!c->is_started) return;
   if (c->began_starpu) sl__idle_end();
+  locale_t before = sl__locale_begin(); /* StarPU writes its performance models */
   starpu_shutdown();
+  sl__locale_end(before);
   sl__fork_unwatch(c);
   if (c->is_pooled) sl__pool_close();
   c->is_started = c->is_pooled = false;

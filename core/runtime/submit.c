@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/numbers.h"
 #include "core/runtime/chain.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/forked.h"
+#include "core/runtime/model_file.h"
 
 static uint32_t hash_tensors(int count, struct sl__tensor *const *tensors, uint32_t hash) {
   for (int i = 0; i < count; i++) {
@@ -234,17 +236,29 @@ static enum sl_status fill_task(struct starpu_task *task, const struct sl__call 
   return status == SL_OK ? attach_args(task, call->header, call->args, call->args_size) : status;
 }
 
+/* The first submission of an operation makes StarPU read its performance model, in the locale of
+ * this thread. */
+static int submit_first(struct starpu_task *task) {
+  locale_t before = sl__locale_begin();
+  int result = starpu_task_submit(task);
+  sl__locale_end(before);
+  return result;
+}
+
 static enum sl_status submit_task(struct sl_context *context, const struct sl__call *call,
                                   const char *modes) {
+  const struct starpu_perfmodel *model = call->op->codelet.model;
+  bool is_first = model && !model->is_loaded;
   enum sl_status status = sl__fork_check(context);
   struct starpu_task *task = status == SL_OK ? starpu_task_create() : NULL;
   if (!task) return status == SL_OK ? sl__fail(SL_NO_MEMORY, "no memory for a task") : status;
   status = fill_task(task, call, modes);
+  if (status == SL_OK && is_first) status = sl__model_file_check(context, model->symbol);
   if (status == SL_OK) status = run_hooks_before(context, call, task);
   if (status == SL_OK) {
     struct sl__chain *chain = call->launch->chain;
     if (chain) sl__chain_add(chain, task, call->tensors);
-    int result = starpu_task_submit(task);
+    int result = is_first ? submit_first(task) : starpu_task_submit(task);
     if (!result) return SL_OK;
     if (chain) sl__chain_withdraw(chain);
     hooks_withdraw(context, hook_count(context), task);

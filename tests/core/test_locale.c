@@ -1,12 +1,8 @@
 /* The library inside a program whose locale writes numbers with a comma: it reads and writes them
- * with a point, and the files are those of the C locale to the byte. localedef makes the locale in
- * the test's folder; without its sources (Debian's package locales) the tests are skipped. */
-#include <locale.h>
-
+ * with a point, and the files are those of the C locale to the byte. */
 #include "core/base/numbers.h"
 #include "nn/optimizer.h"
-#include "tests/common/files.h"
-#include "tests/common/harness.h"
+#include "tests/common/comma_locale.h"
 
 static bool has_locale;
 
@@ -104,13 +100,8 @@ static void test_files(void **state) {
 }
 
 static int setup(void **state) {
-  char command[9000];
   if (folder_setup(state) || open_context(state)) return -1;
-  snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null",
-           test_folder);
-  if (system(command) != 0) fprintf(stderr, "# no localedef, or no sources: tests are skipped\n");
-  setenv("LOCPATH", test_folder, 1);
-  has_locale = setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
+  has_locale = set_comma_locale();
   return 0;
 }
 
