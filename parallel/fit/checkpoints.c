@@ -104,20 +104,13 @@ static void remove_asides(const char *folder, DIR *directory) {
       unlink(path);
 }
 
-/* A job that Slurm requeues may start while a lost node still holds the lock: a file server gives
- * it up within two minutes. Otherwise the predecessor is a process that is about to end. */
-static double lock_timeout(void) {
-  const char *restarts = getenv("SLURM_RESTART_COUNT");
-  return restarts && strcmp(restarts, "0") != 0 ? 150 : 3;
-}
-
 int sl__checkpoints_open(struct sl__checkpoints *c, char *owner, size_t size) {
   if (strlen(c->folder) + sizeof PREFIX SUFFIX + 18 + 7 > PATH_MAX) return ENAMETOOLONG;
   if (sl_folder_make(c->folder) != SL_OK) return errno;
   DIR *directory = opendir(c->folder);
   if (!directory) return errno;
   int error = access(c->folder, W_OK | X_OK) == 0 ? 0 : errno;
-  if (!error) error = sl__folder_lock_take(&c->lock, c->folder, lock_timeout(), owner, size);
+  if (!error) error = sl__folder_lock_take(&c->lock, c->folder, owner, size);
   if (!error) remove_asides(c->folder, directory);
   closedir(directory);
   return error;

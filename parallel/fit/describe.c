@@ -134,11 +134,12 @@ json_t *sl__fit_describe(const struct sl__fit *fit) {
     text[0] = '\0';
   if (uname(&system) != 0) system.nodename[0] = '\0';
   json_t *line = json_pack(
-      "{s:s, s:i, s:s, s:o, s:s, s:o, s:o, s:I, s:i, s:i, s:I}", "format", SL__RUN_LOG_FORMAT,
+      "{s:s, s:i, s:s, s:o, s:s, s:o, s:i, s:o, s:I, s:i, s:i, s:I}", "format", SL__RUN_LOG_FORMAT,
       "version", SL__RUN_LOG_VERSION, "producer", "Starling " PACKAGE_VERSION, "program",
       sl__json_string(program_name(fit)), "time", text, "host", sl__json_string(system.nodename),
-      "processor", describe_processor(), "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "rank",
-      sl_rank(context), "ranks", sl_rank_count(context), "from", (json_int_t)fit->begun.step);
+      "process", (int)getpid(), "processor", describe_processor(), "cores",
+      (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "rank", sl_rank(context), "ranks",
+      sl_rank_count(context), "from", (json_int_t)fit->begun.step);
   json_t *rest = json_pack(
       "{s:o, s:o, s:s, s:s, s:o, s:o}", "options", options_of(fit, fit->options.options), "devices",
       describe_devices(context), "scheduler", sl_scheduler(context), "starpu",

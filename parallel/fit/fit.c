@@ -1,6 +1,7 @@
 /* A run: its start, its steps, its end. */
 #include "parallel/fit/fit.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,8 +141,14 @@ static enum sl_status plan_trace(struct sl__fit *fit) {
 }
 
 static enum sl_status open_log(struct sl__fit *fit) {
+  char owner[200];
   fit->log_opened = sl__seconds();
-  int error = sl__run_log_open(fit->own_log, fit->begun.step, &fit->log);
+  int error = sl__run_log_open(fit->own_log, fit->begun.step, &fit->log, owner, sizeof owner);
+  if (error == EBUSY)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "log %s: another run writes this file (%s); name another file, or end that "
+                    "run first",
+                    fit->own_log, owner);
   if (!error && fit->own_log) error = sl__run_log_line(fit->log, sl__fit_describe(fit));
   if (!error && *fit->saving.folder.newest)
     error = sl__run_log_resumed(fit->log, fit->saving.folder.newest, fit->begun.step,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -20,6 +21,33 @@ static int lock_file(int file) {
   if (errno == EINVAL && fcntl(file, F_SETLK, &whole) == 0) return 0; /* an old system */
   if (errno == EACCES || errno == EAGAIN) return EBUSY;
   return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL ? 0 : errno;
+}
+
+/* A job that Slurm requeues may start while a lost node still holds the lock: a file server gives
+ * it up within two minutes. Otherwise the predecessor is a process that is about to end. */
+static double lock_timeout(void) {
+  const char *restarts = getenv("SLURM_RESTART_COUNT");
+  return restarts && strcmp(restarts, "0") != 0 ? 150 : 3;
+}
+
+/* Is there time to try again after this error? Then a moment has passed. */
+static bool may_retry(int error, double until) {
+  if ((error != EBUSY && error != EAGAIN) || sl__seconds() >= until) return false;
+  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  return true;
+}
+
+int sl__file_lock_take(int file) {
+  double until = sl__seconds() + lock_timeout();
+  int error;
+  do error = lock_file(file);
+  while (may_retry(error, until));
+  return error;
+}
+
+void sl__file_lock_release(int file) {
+  struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+  if (fcntl(file, F_OFD_SETLK, &whole) != 0) fcntl(file, F_SETLK, &whole);
 }
 
 /* The last owner may have removed the file between open and lock: then the lock is of no use. */
@@ -64,17 +92,16 @@ static int try_to_take(struct sl__folder_lock *lock, char *owner, size_t size) {
   return 0;
 }
 
-int sl__folder_lock_take(struct sl__folder_lock *lock, const char *folder, double seconds,
-                         char *owner, size_t size) {
-  double until = sl__seconds() + seconds;
+int sl__folder_lock_take(struct sl__folder_lock *lock, const char *folder, char *owner,
+                         size_t size) {
+  double until = sl__seconds() + lock_timeout();
+  int error;
   lock->file = 0;
   if (snprintf(lock->path, sizeof lock->path, "%s/lock", folder) >= (int)sizeof lock->path)
     return ENAMETOOLONG;
-  for (;;) {
-    int error = try_to_take(lock, owner, size);
-    if ((error != EBUSY && error != EAGAIN) || sl__seconds() >= until) return error;
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-  }
+  do error = try_to_take(lock, owner, size);
+  while (may_retry(error, until));
+  return error;
 }
 
 void sl__folder_lock_release(struct sl__folder_lock *lock) {

@@ -1,6 +1,7 @@
 #include "parallel/fit/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/json.h"
+#include "parallel/fit/folder_lock.h"
 
 /* The folder that a path lies in. */
 static int folder_of(const char *path, char *folder, size_t size) {
@@ -38,8 +40,9 @@ int sl__output_error(const char *path, bool replace) {
 }
 
 struct sl__run_log {
-  FILE *file;   /* NULL: no log is written */
-  double begun; /* seconds, when the log was opened */
+  int file;        /* -1: no log is written */
+  bool is_regular; /* no pipe or terminal */
+  double begun;    /* seconds, when the log was opened */
 };
 
 /* Is it a whole line, and not of a step from `steps` on? The lines of a checkpoint, and
@@ -58,12 +61,12 @@ static bool is_kept(const char *line, int64_t steps, int *error) {
   return kept;
 }
 
-/* Cuts off the lines from step `steps` on. Returns errno's value, or 0, also without a file. */
+/* Cuts off the lines from step `steps` on. Returns errno's value, or 0. */
 static int cut_log(const char *path, int64_t steps) {
   FILE *file = fopen(path, "r+e");
   char *line = NULL;
   size_t size = 0;
-  if (!file) return errno == ENOENT ? 0 : errno;
+  if (!file) return errno;
   off_t end = 0;
   int error = 0;
   errno = 0;
@@ -76,44 +79,95 @@ static int cut_log(const char *path, int64_t steps) {
   return error;
 }
 
-int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **result) {
-  int error = path && steps ? cut_log(path, steps) : 0;
+/* The run whose line is the file's last of a run. */
+static void read_owner(const char *path, char *owner, size_t size) {
+  static const char begin[] = "{\"format\"";
+  FILE *file = fopen(path, "re");
+  char *line = NULL;
+  size_t room = 0;
+  snprintf(owner, size, "another process");
+  while (file && getline(&line, &room, file) > 0) {
+    if (strncmp(line, begin, strlen(begin)) != 0) continue;
+    json_t *run = sl__json_load(line, strlen(line), 0, NULL);
+    const char *host = json_string_value(json_object_get(run, "host"));
+    const char *since = json_string_value(json_object_get(run, "time"));
+    if (host && since)
+      snprintf(owner, size, "host %s, process %lld, since %s", host,
+               (long long)json_integer_value(json_object_get(run, "process")), since);
+    json_decref(run);
+  }
+  for (char *c = owner; *c; c++) /* nothing for a terminal */
+    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+  free(line);
+  if (file) fclose(file);
+}
+
+/* A second run is refused before it changes anything. Pipes and devices, which serve any number of
+ * runs, have no lock. */
+static int lock_and_cut(struct sl__run_log *log, const char *path, int64_t steps, char *owner,
+                        size_t size) {
+  struct stat info;
+  if (fstat(log->file, &info) != 0) return errno;
+  log->is_regular = S_ISREG(info.st_mode);
+  if (!log->is_regular) return 0;
+  int error = sl__file_lock_take(log->file);
+  if (error == EBUSY) read_owner(path, owner, size);
   if (error) return error;
+  if (steps) return cut_log(path, steps);
+  return ftruncate(log->file, 0) == 0 ? 0 : errno;
+}
+
+int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **result, char *owner,
+                     size_t size) {
   struct sl__run_log *log = calloc(1, sizeof *log);
+  int error = 0;
   if (!log) return ENOMEM;
   log->begun = sl__seconds();
-  if (path) {
-    log->file = fopen(path, steps ? "ae" : "we");
-    if (!log->file) {
-      error = errno;
-      free(log);
-      return error;
-    }
-    /* a line is one write, also that of a model of many layers */
-    setvbuf(log->file, NULL, _IOFBF, 1 << 20);
+  log->file = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+  if (path) error = log->file < 0 ? errno : lock_and_cut(log, path, steps, owner, size);
+  if (error) {
+    if (log->file >= 0) close(log->file);
+    free(log);
+    return error;
   }
   *result = log;
   return 0;
 }
 
+static int write_all(int file, const char *text, size_t size) {
+  while (size) {
+    ssize_t written = write(file, text, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : EIO;
+    text += written;
+    size -= (size_t)written;
+  }
+  return 0;
+}
+
 int sl__run_log_line(struct sl__run_log *log, json_t *object) {
-  if (!log->file) {
+  if (log->file < 0) {
     json_decref(object);
     return 0;
   }
   char *text = sl__json_text(object, JSON_REAL_PRECISION(9));
   json_decref(object);
   if (!text) return ENOMEM;
-  int error = 0;
-  errno = 0;
-  if (fprintf(log->file, "%s\n", text) < 0 || fflush(log->file) != 0) error = errno ? errno : EIO;
+  struct stat before;
+  bool may_cut = log->is_regular && fstat(log->file, &before) == 0;
+  size_t length = strlen(text);
+  text[length] = '\n'; /* instead of the NUL: a line is one write */
+  int error = write_all(log->file, text, length + 1);
   free(text);
+  if (error && may_cut && ftruncate(log->file, before.st_size) != 0) {
+    /* half a line stays: the error that is told is the first one */
+  }
   return error;
 }
 
 int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report,
                      const struct sl_trainer *trainer, double samples_per_s) {
-  if (!log->file) return 0;
+  if (log->file < 0) return 0;
   json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)report->step,
                            "epoch", (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
                            sl__json_number(report->lr), "samples_per_s", samples_per_s, "seconds",
@@ -141,7 +195,7 @@ int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluati
 #include "parallel/fit/metrics.def"
 #undef SL__FIT_METRIC
   };
-  if (!log->file) return 0;
+  if (log->file < 0) return 0;
   json_t *line = json_pack("{s:I}", "epoch", (json_int_t)result->epoch);
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     if (!isnan(values[i].value)) sl__json_set(&line, values[i].key, json_real(values[i].value));
@@ -155,7 +209,7 @@ int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluati
 
 int sl__run_log_confusion(struct sl__run_log *log, const struct sl_dataset_info *info,
                           const struct sl_metric *confusion) {
-  if (!log->file) return 0;
+  if (log->file < 0) return 0;
   json_t *line = json_object(), *matrix = json_array(), *classes = json_array();
   int count = (int)sqrt((double)confusion->count);
   for (int label = 0; label < count; label++) {
@@ -185,7 +239,7 @@ int sl__run_log_end(struct sl__run_log *log, const char *end, double seconds, do
 
 int sl__run_log_checkpoint(struct sl__run_log *log, const char *path, double stopped_s,
                            const struct sl_saved *saved) {
-  if (!log->file) return 0;
+  if (log->file < 0) return 0;
   return sl__run_log_line(
       log,
       json_pack("{s:I, s:o, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step, "checkpoint",
@@ -195,15 +249,17 @@ int sl__run_log_checkpoint(struct sl__run_log *log, const char *path, double sto
 
 int sl__run_log_resumed(struct sl__run_log *log, const char *path, int64_t step,
                         const char *changes) {
-  if (!log->file) return 0;
+  if (log->file < 0) return 0;
   return sl__run_log_line(
       log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "resumed", sl__json_string(path),
                      "changed", sl__json_string(changes)));
 }
 
 int sl__run_log_close(struct sl__run_log *log) {
+  int error = 0;
   if (!log) return 0;
-  int error = log->file && fclose(log->file) != 0 ? errno : 0;
+  if (log->is_regular) sl__file_lock_release(log->file);
+  if (log->file >= 0 && close(log->file) != 0) error = errno;
   free(log);
   return error;
 }

@@ -16,12 +16,14 @@ struct sl__run_log;
 int sl__output_error(const char *path, bool replace);
 
 /* Starts a new file, or continues behind its lines of the first `steps` steps: a run that was
- * killed may have logged more than its checkpoint has. Returns errno's value, or 0. path NULL: a
- * log that goes nowhere. */
-int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **log);
+ * killed may have logged more than its checkpoint has. Returns errno's value, 0, or EBUSY if
+ * another run writes the file; then `owner` says which: "host node7, process 4711, since 12:00:05".
+ * path NULL: a log that goes nowhere. */
+int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **log, char *owner,
+                     size_t size);
 
 /* A line of any kind; the format is in doc/log.md. Takes the object; NULL: one that could not be
- * made. Returns errno's value, or 0. */
+ * made. Returns errno's value, or 0; a line that does not fit on the disk is taken back. */
 int sl__run_log_line(struct sl__run_log *log, json_t *object);
 
 /* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Of a

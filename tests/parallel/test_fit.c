@@ -2,6 +2,7 @@
  * whatever interrupts it; early stopping against the sequence of evaluations of that loop. */
 #include <math.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "tests/common/files.h"
 #include "tests/common/small_model.h"
@@ -762,6 +763,90 @@ static void one_run_a_folder(void **state) {
   close_run(&run);
 }
 
+static enum sl_status begin_with_same_log(void *user, const struct sl_fit_begin *begin) {
+  struct run run;
+  char owner[64];
+  (void)user, (void)begin;
+  snprintf(owner, sizeof owner, "another run writes this file (host ");
+  open_run(&run, true);
+  FAILS(fit(&run, &(struct sl_fit_options){.log = in_folder("one.jsonl"), .steps = 4}, NULL),
+        SL_BAD_ARGUMENT, owner);
+  snprintf(owner, sizeof owner, ", process %d, since 20", (int)getpid());
+  assert_non_null(strstr(sl_error(), owner));
+  close_run(&run);
+  return SL_OK;
+}
+
+/* Its lines are not cut, and those of the second run are not among them. */
+static void one_run_a_log(void **state) {
+  struct run run;
+  struct sl_fit_options options = {
+      .log = in_folder("one.jsonl"), .steps = 4, .on_begin = begin_with_same_log};
+  (void)state;
+  for (int turn = 0; turn < 2; turn++) {
+    open_run(&run, true);
+    OK(fit(&run, &options, NULL));
+    close_run(&run);
+    assert_log(options.log, 0, 4);
+    assert_int_equal(lines_with(options.log, "\"format\": \"starling log\""), 1);
+    assert_int_equal(lines_with(options.log, "\"end\""), 1);
+    options.on_begin = NULL;
+  }
+}
+
+static enum sl_status fork_a_child(void *user, const struct sl_fit_begin *begin) {
+  (void)begin;
+  *(pid_t *)user = fork();
+  if (*(pid_t *)user) return SL_OK;
+  pause();
+  _exit(0);
+}
+
+static void a_child_does_not_keep_the_log(void **state) {
+  struct run run;
+  pid_t child = 0;
+  struct sl_fit_options options = {
+      .log = in_folder("child.jsonl"), .steps = 2, .on_begin = fork_a_child, .user = &child};
+  (void)state;
+  open_run(&run, true);
+  OK(fit(&run, &options, NULL));
+  options.on_begin = NULL;
+  options.steps = 4;
+  OK(fit(&run, &options, NULL));
+  assert_true(child > 0);
+  kill(child, SIGKILL);
+  close_run(&run);
+}
+
+/* The disk is full after this many bytes of the log; a limit on the size of files is as good. */
+static void a_full_disk_leaves_whole_lines(void **state) {
+  struct rlimit before, limit;
+  struct stat info;
+  struct run run;
+  const char *log = in_folder("full.jsonl");
+  (void)state;
+  open_run(&run, true);
+  OK(fit(&run, &(struct sl_fit_options){.log = log, .steps = 4}, NULL));
+  close_run(&run);
+  assert_int_equal(stat(log, &info), 0);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  limit = before;
+  limit.rlim_cur = (rlim_t)info.st_size - 240; /* in one of the last steps */
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  open_run(&run, true);
+  enum sl_status status = fit(&run, &(struct sl_fit_options){.log = log, .steps = 4}, NULL);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  assert_int_equal(status, SL_IO);
+  assert_non_null(strstr(sl_error(), "full.jsonl: cannot be written: File too large"));
+  close_run(&run);
+  const char *text = read_text(log);
+  assert_true(*text && text[strlen(text) - 1] == '\n');
+  assert_true(lines_with(log, "\"loss\"") < 4);
+  assert_int_equal(lines_with(log, "{\"step\""), lines_with(log, "\"seconds\""));
+}
+
 /* Targets have errors in their unit instead of an accuracy. */
 static void metrics_of_targets(void **state) {
   struct run run;
@@ -881,6 +966,9 @@ int main(void) {
       cmocka_unit_test(files_that_fail),
       cmocka_unit_test(checkpoints_that_fail),
       cmocka_unit_test(one_run_a_folder),
+      cmocka_unit_test(one_run_a_log),
+      cmocka_unit_test(a_child_does_not_keep_the_log),
+      cmocka_unit_test(a_full_disk_leaves_whole_lines),
       cmocka_unit_test(metrics_of_targets),
       cmocka_unit_test(without_memory),
       cmocka_unit_test(a_confusion_matrix_is_logged),
