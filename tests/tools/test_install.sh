@@ -83,6 +83,22 @@ case $libdir in
       grep -q '^Libs: .*-Wl,-rpath,[$]{libdir}' "$builddir/starling.pc" ;;
 esac
 place=$work/place
+# a static library names nothing that it needs: the .pc file must. The archive of all objects is
+# there whether or not one is installed.
+links_statically() {
+  libraries=$(PKG_CONFIG_PATH=$builddir:${PKG_CONFIG_PATH-} pkg-config --static --libs starling |
+    sed 's/-lstarling\>//') || return 1
+  gcc "${SL_SRCDIR:-.}/examples/predict.c" -I"$headers" "$builddir/.libs/libstarling_all.a" \
+    $libraries -o "$work/predict" 2>"$work/err"
+}
+if ! command -v pkg-config >/dev/null || [ ! -e "$builddir/.libs/libstarling_all.a" ]; then
+  skip "a static link by pkg-config" "no pkg-config, or no archive"
+elif grep -q '^#define SL_SANITIZE 1' "$builddir/config.h" ||
+  [ -e "$builddir/tests/standin/.libs/libcudart.so" ]; then
+  skip "a static link by pkg-config" "such a build is not installed"
+else
+  check "pkg-config --static names all libraries" links_statically
+fi
 if grep -q '^#define SL_SANITIZE 1' "$builddir/config.h"; then
   skip "make install" "a build with sanitizers is not installed"
 elif make -C "$builddir" install DESTDIR="$place" >"$work/out" 2>"$work/err"; then
