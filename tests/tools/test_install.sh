@@ -72,6 +72,15 @@ fi
 check "a StarPU that is gone is an error" sh -c '! "$@" 2>"$0"' "$work/err" \
   "${SL_SRCDIR:-.}/build-aux/check-starpu" "$work/gone" /usr/local ""
 
+into() { # LIBDIR DESTDIR: what make install says of libraries there, built for /usr/local/lib
+  "${SL_SRCDIR:-.}/build-aux/check-starpu" "$work" /elsewhere "$2" "$1" /usr/local/lib 2>&1 |
+    grep "NOTE: configure was told another prefix"
+}
+check "another prefix than configure's: make install says that programs do not start" \
+  into /elsewhere/lib ""
+check "not where the folders are the same" sh -c '! "$@"' sh into /usr/local/lib ""
+check "and not of a package" sh -c '! "$@"' sh into /elsewhere/lib /tmp/package
+
 # ---- make install, make uninstall ----
 libdir=$(sed -n 's/^libdir = //p' "$builddir/Makefile")
 prefix=$(sed -n 's/^prefix = //p' "$builddir/Makefile")
