@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/json.h"
+#include "core/base/numbers.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -153,13 +154,15 @@ json_t *sl__fit_describe(const struct sl__fit *fit) {
 static json_t *exact(double value) {
   char text[40];
   if (isnan(value)) return json_null();
+  locale_t before = sl__locale_begin();
   snprintf(text, sizeof text, "%.17g", value);
+  sl__locale_end(before);
   return json_string(text);
 }
 
 static double exact_value(const json_t *state, const char *key) {
   const char *text = json_string_value(json_object_get(state, key));
-  return text ? strtod(text, NULL) : NAN;
+  return text ? sl__strtod(text, NULL) : NAN;
 }
 
 static json_t *describe_best(const struct sl__fit *fit) {

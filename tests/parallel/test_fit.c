@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "tests/common/files.h"
+#include "tests/common/comma_locale.h"
 #include "tests/common/small_model.h"
 #include "tests/common/training.h"
 
@@ -469,6 +469,31 @@ static void early_stopping_survives(void **state) {
   assert_true(ends > 2 && ends < EPOCHS);
   for (int step = 1; step <= (ends - 1) * PER_EPOCH; step += 3)
     resume_after(step, 10, (struct sl_fit_options){.patience = 2, .min_delta = 0.01});
+}
+
+/* The best evaluation is noted in full: in a checkpoint of a program with decimal commas, too. */
+static void early_stopping_survives_a_locale(void **state) {
+  int best;
+  (void)state;
+  int ends = end_by(plain.loss, 1, 2, 0.01, &best);
+  if (!set_comma_locale()) skip();
+  for (int turn = 0; turn < 2; turn++) {
+    struct run run;
+    struct watcher w;
+    struct sl_fit_result result;
+    open_run(&run, true);
+    struct sl_fit_options options = watched(&w, &run);
+    options.checkpoint = in_folder("locale");
+    options.resume = true;
+    options.patience = 2;
+    options.min_delta = 0.01;
+    if (!turn) options.steps = (ends - 1) * PER_EPOCH;
+    OK(fit(&run, &options, &result));
+    assert_true(result.best.loss == plain.loss[best - 1]);
+    assert_int_equal(result.step, (turn ? ends : ends - 1) * PER_EPOCH);
+    close_run(&run);
+    setlocale(LC_ALL, "C");
+  }
 }
 
 /* A run that --steps ends within an epoch is evaluated there, which is no epoch's evaluation. */
@@ -958,6 +983,7 @@ int main(void) {
       cmocka_unit_test(a_stop_at_an_epochs_end),
       cmocka_unit_test(early_stopping),
       cmocka_unit_test(early_stopping_survives),
+      cmocka_unit_test(early_stopping_survives_a_locale),
       cmocka_unit_test(a_limit_of_steps_is_no_epoch),
       cmocka_unit_test(an_early_end_stays),
       cmocka_unit_test(callbacks_end_it),
