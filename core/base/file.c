@@ -271,8 +271,9 @@ void sl__file_unmap(struct sl__mapping *mapping) {
 /* ---- writing ---- */
 
 struct sl__file {
-  char *path;  /* where the file goes */
-  char *aside; /* where it is until then */
+  char *path;    /* where the file goes */
+  char *aside;   /* where it is until then */
+  bool is_named; /* it is there; else it has no name yet */
   FILE *stream;
   bool replaces;      /* a file that is there, whose owner and mode stay */
   struct stat before; /* that file */
@@ -305,29 +306,80 @@ static enum sl_status find_target(struct sl__file *file, const char *path) {
   return file->path ? SL_OK : SL_NO_MEMORY;
 }
 
-/* open() instead of mkstemp(), whose files only their owner may read. A file that replaces another
- * one is private until it has that file's mode. */
+/* The folder that the file's name is in. false: it is too long. */
+static bool folder_of(const char *path, char folder[PATH_MAX]) {
+  size_t length = strlen(path);
+  if (length >= PATH_MAX) return false;
+  while (length > 1 && path[length - 1] == '/') length--; /* "runs/", made as a folder */
+  while (length && path[length - 1] != '/') length--;
+  memcpy(folder, length ? path : ".", length ? length : 1);
+  folder[length ? length : 1] = '\0';
+  return true;
+}
+
+/* Where the process finds an open file that has no name. */
+static void link_of(int fd, char link[32]) { snprintf(link, 32, "/proc/self/fd/%d", fd); }
+
+/* A file without a name, which ends with the process, however that ends. -1: not on this file
+ * system, or it could not be named. Some Linux before 6.0 does not look at the umask. */
+static int open_unnamed(const struct sl__file *file, mode_t mode) {
+  char folder[PATH_MAX], link[32];
+  struct stat info;
+  if (!folder_of(file->path, folder)) return -1;
+  int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+  if (fd < 0) return -1;
+  link_of(fd, link);
+  if (access(link, F_OK) == 0 && fstat(fd, &info) == 0 && (info.st_mode & 0777) != 0666) return fd;
+  close(fd);
+  return -1;
+}
+
+/* The n-th name to try. */
+static void set_aside(struct sl__file *file, unsigned attempt) {
+  unsigned number = ((unsigned)getpid() * 2654435761u + attempt * 40503u) & 0xffffff;
+  sprintf(file->aside, "%s.%06x", file->path, number);
+}
+
+/* open() instead of mkstemp(), whose files only their owner may read. */
+static int open_named(struct sl__file *file, mode_t mode) {
+  for (unsigned attempt = 0;; attempt++) {
+    set_aside(file, attempt);
+    int fd = open(file->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    file->is_named = fd >= 0;
+    if (fd >= 0 || errno != EEXIST || attempt == 1000) return fd;
+  }
+}
+
+/* A file that replaces another one is private until it has that file's mode. */
 static enum sl_status open_aside(struct sl__file *file) {
-  size_t size = strlen(file->path) + 8;
-  file->aside = sl__alloc(size, 1, "a file name");
+  file->aside = sl__alloc(strlen(file->path) + 8, 1, "a file name");
   if (!file->aside) return SL_NO_MEMORY;
   mode_t mode = file->replaces ? 0600 : 0666;
-  for (unsigned attempt = 0;; attempt++) {
-    unsigned number = ((unsigned)getpid() * 2654435761u + attempt * 40503u) & 0xffffff;
-    snprintf(file->aside, size, "%s.%06x", file->path, number);
-    int fd = open(file->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (fd < 0 && errno == EEXIST && attempt < 1000) continue;
-    if (fd < 0 && errno == ENOENT)
-      return sl__fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
-                      file->path);
-    if (fd < 0) return fail_io(file->path, "written", errno);
-    if (file->replaces) sl__keep_owner_and_mode(fd, &file->before);
-    file->stream = fdopen(fd, "wb");
-    if (file->stream) return SL_OK;
-    close(fd);
-    unlink(file->aside);
-    return fail_io(file->path, "written", errno);
+  int fd = open_unnamed(file, mode);
+  if (fd < 0) fd = open_named(file, mode);
+  if (fd < 0 && errno == ENOENT)
+    return sl__fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
+                    file->path);
+  if (fd < 0) return fail_io(file->path, "written", errno);
+  if (file->replaces) sl__keep_owner_and_mode(fd, &file->before);
+  file->stream = fdopen(fd, "wb");
+  if (file->stream) return SL_OK;
+  enum sl_status status = fail_io(file->path, "written", errno);
+  close(fd);
+  if (file->is_named) unlink(file->aside);
+  return status;
+}
+
+/* rename() needs a name. Returns the value of errno, or 0. */
+static int name_aside(struct sl__file *file) {
+  char link[32];
+  link_of(fileno(file->stream), link);
+  for (unsigned attempt = 0; !file->is_named; attempt++) {
+    set_aside(file, attempt);
+    file->is_named = linkat(AT_FDCWD, link, AT_FDCWD, file->aside, AT_SYMLINK_FOLLOW) == 0;
+    if (!file->is_named && (errno != EEXIST || attempt == 1000)) return errno;
   }
+  return 0;
 }
 
 static enum sl_status new_hash(XXH64_state_t **hash) {
@@ -362,12 +414,7 @@ void sl__file_write(struct sl__file *file, const void *bytes, size_t size) {
 /* The new name itself must survive a power cut. */
 static int sync_folder_of(const char *path) {
   char folder[PATH_MAX];
-  size_t length = strlen(path);
-  if (length >= sizeof folder) return ENAMETOOLONG;
-  while (length > 1 && path[length - 1] == '/') length--; /* "runs/", made as a folder */
-  while (length && path[length - 1] != '/') length--;
-  memcpy(folder, length ? path : ".", length ? length : 1);
-  folder[length ? length : 1] = '\0';
+  if (!folder_of(path, folder)) return ENAMETOOLONG;
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
   /* a folder that may be written but not read, or a file system without this call: nothing to do */
   if (fd < 0) return 0;
@@ -390,6 +437,7 @@ enum sl_status sl__file_flush(struct sl__file *file) {
 
 static int flush_and_close(struct sl__file *file) {
   int error = flush(file);
+  if (!error) error = name_aside(file);
   if (fclose(file->stream) != 0 && !error) error = errno;
   file->stream = NULL;
   return error;
@@ -399,10 +447,10 @@ enum sl_status sl__file_commit(struct sl__file *file, struct sl__file_sum *sum) 
   enum sl_status status = SL_OK;
   int error = flush_and_close(file);
   if (!error && rename(file->aside, file->path) != 0) error = errno;
-  if (error)
-    unlink(file->aside);
-  else
+  if (!error)
     error = sync_folder_of(file->path);
+  else if (file->is_named)
+    unlink(file->aside);
   if (error) status = fail_io(file->path, "written", error);
   if (sum) *sum = (struct sl__file_sum){file->bytes, XXH64_digest(file->hash)};
   file_free(file);
@@ -411,7 +459,7 @@ enum sl_status sl__file_commit(struct sl__file *file, struct sl__file_sum *sum) 
 
 void sl__file_abandon(struct sl__file *file) {
   if (!file) return;
-  unlink(file->aside);
+  if (file->is_named) unlink(file->aside);
   file_free(file);
 }
 
@@ -419,16 +467,6 @@ static bool is_same_inode(const char *a, const char *b) {
   struct stat in_a, in_b;
   return stat(a, &in_a) == 0 && stat(b, &in_b) == 0 && in_a.st_dev == in_b.st_dev &&
          in_a.st_ino == in_b.st_ino;
-}
-
-/* "." for "name", "/" for "/name", "a" for "a/name". */
-static bool folder_of(const char *path, char folder[PATH_MAX]) {
-  const char *slash = strrchr(path, '/');
-  size_t length = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
-  if (length >= PATH_MAX) return false;
-  memcpy(folder, slash ? path : ".", length);
-  folder[length] = '\0';
-  return true;
 }
 
 static const char *name_in_folder(const char *path) {

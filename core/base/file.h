@@ -42,8 +42,9 @@ struct sl__file_sum {
   uint64_t bytes, xxh64;
 };
 
-/* A file in the making (path.XXXXXX in the same folder). commit does fsync, rename and fsync of
- * the folder; abandon removes it. commit reports errors of earlier writes. */
+/* A file in the making: without a name, so that nothing is left of it if the process is killed, or
+ * path.XXXXXX in the same folder where the file system cannot do that, as NFS. commit does fsync,
+ * rename and fsync of the folder; abandon removes it. commit reports errors of earlier writes. */
 struct sl__file;
 enum sl_status sl__file_create(const char *path, struct sl__file **file);
 void sl__file_write(struct sl__file *file, const void *bytes, size_t size);

@@ -1,8 +1,10 @@
 /* Whole files in and out. Hard cases: gzip cut at every byte, several members, more than the limit;
  * targets that are folders, devices, links; a disk that is full in the middle of a write. */
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "core/base/file.h"
 #include "tests/common/files.h"
@@ -253,6 +255,49 @@ static void test_reaches_the_disk(void **state) {
   FAILS(sl_folder_make(put("file", "x", 1)), SL_IO, "Not a directory");
 }
 
+/* A process that is killed in the midst of writing leaves nothing behind, where the file system has
+ * files without names. */
+static void test_killed_writer(void **state) {
+  (void)state;
+  const char *path = put("killed", "old", 3);
+  int files = count_files(), code;
+  int unnamed = open(test_folder, O_TMPFILE | O_WRONLY, 0600);
+  if (unnamed < 0) skip();
+  close(unnamed);
+  pid_t child = fork();
+  if (!child) {
+    struct sl__file *file;
+    if (sl__file_create(path, &file) != SL_OK) _exit(1);
+    sl__file_write(file, "new", 3);
+    if (sl__file_flush(file) != SL_OK) _exit(2);
+    raise(SIGKILL);
+  }
+  assert_int_equal(waitpid(child, &code, 0), child);
+  assert_true(WIFSIGNALED(code));
+  assert_int_equal(count_files(), files);
+  check_content(path, "old", 3);
+}
+
+/* A umask of 0 is one of the cases in which the file has a name from the begin. */
+static void test_named_aside(void **state) {
+  (void)state;
+  struct sl__file *file;
+  const char *path = in_folder("named");
+  int files = count_files();
+  mode_t mask = umask(0);
+  assert_int_equal(sl__file_create(path, &file), SL_OK);
+  umask(mask);
+  assert_int_equal(count_files(), files + 1);
+  sl__file_abandon(file);
+  assert_int_equal(count_files(), files);
+  umask(0);
+  assert_int_equal(write_text(path, "new"), SL_OK);
+  umask(mask);
+  check_content(path, "new", 3);
+  assert_int_equal(mode_of(path), 0666);
+  assert_int_equal(count_files(), files + 1);
+}
+
 static void test_two_writers_at_once(void **state) {
   (void)state;
   struct sl__file *one, *other;
@@ -347,6 +392,8 @@ int main(void) {
       cmocka_unit_test(test_damaged_gzip),
       cmocka_unit_test(test_two_members),
       cmocka_unit_test(test_write),
+      cmocka_unit_test(test_killed_writer),
+      cmocka_unit_test(test_named_aside),
       cmocka_unit_test(test_two_writers_at_once),
       cmocka_unit_test(test_targets),
       cmocka_unit_test(test_write_fails),
