@@ -80,6 +80,14 @@ static inline bool sl__byte_is_printed(int byte) {
 const struct sl__merge *sl__tokenizer_merge(const struct sl_tokenizer *tokenizer, int32_t left,
                                             int32_t right);
 
+/* ---- tokenizer_json.c ---- */
+
+/* The character that stands for each byte in a file. */
+void sl__byte_alphabet(uint32_t alphabet[SL__BYTE_TOKENS]);
+/* The bytes that characters stand for; false if one is not of the alphabet. */
+bool sl__alphabet_bytes(const uint32_t *alphabet, const char *text, size_t size, char *to,
+                        size_t *length);
+
 /* The tokenizer of a file's bytes; path is for messages. */
 enum sl_status sl__tokenizer_parse(const char *path, const uint8_t *bytes, size_t size,
                                    struct sl_tokenizer **tokenizer);

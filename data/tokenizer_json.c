@@ -26,8 +26,7 @@ static const char gpt2_text[] =
 
 /* ---- the byte-level alphabet: a character for each byte ---- */
 
-/* The character of each byte. */
-static void make_alphabet(uint32_t alphabet[SL__BYTE_TOKENS]) {
+void sl__byte_alphabet(uint32_t alphabet[SL__BYTE_TOKENS]) {
   uint32_t next = 0x100;
   for (int b = 0; b < SL__BYTE_TOKENS; b++)
     alphabet[b] = sl__byte_is_printed(b) ? (uint32_t)b : next++;
@@ -44,9 +43,8 @@ static size_t to_characters(const uint32_t *alphabet, const struct sl__token *to
   return length;
 }
 
-/* The bytes of characters; false if one is not of the alphabet. */
-static bool to_bytes(const uint32_t *alphabet, const char *text, size_t size, char *to,
-                     size_t *length) {
+bool sl__alphabet_bytes(const uint32_t *alphabet, const char *text, size_t size, char *to,
+                        size_t *length) {
   uint32_t point;
   for (*length = 0; size > 0;) {
     size_t n = sl__utf8_next(text, size, &point);
@@ -212,7 +210,7 @@ static enum sl_status read_vocabulary(struct reader *r, json_t *vocabulary) {
     token->flags = SL__TOKEN_USED | SL__TOKEN_VOCABULARY;
     token->bytes = to;
     if (size == 0) return sl__fail(SL_BAD_FILE, "%s: a token of \"vocab\" is empty", r->path);
-    if (to_bytes(r->alphabet, name, size, to, &length)) {
+    if (sl__alphabet_bytes(r->alphabet, name, size, to, &length)) {
       enum sl_status status = sl__words_add(&r->table, to, length, &entry);
       if (status != SL_OK) return status;
       entry->count = json_integer_value(id);
@@ -233,7 +231,7 @@ static enum sl_status find_side(struct reader *r, size_t rank, const char *text,
                                 int32_t *id) {
   size_t length;
   int64_t at = -1;
-  if (size && to_bytes(r->alphabet, text, size, r->pieces, &length))
+  if (size && sl__alphabet_bytes(r->alphabet, text, size, r->pieces, &length))
     at = sl__words_find(&r->table, r->pieces, length);
   if (at < 0)
     return sl__fail(SL_BAD_FILE,
@@ -305,7 +303,7 @@ static bool is_ascii(const char *text) {
 static bool is_its_token(struct reader *r, const char *content, json_int_t id,
                          const struct sl__token *token) {
   size_t size = strlen(content), length;
-  if (!to_bytes(r->alphabet, content, size, r->pieces, &length))
+  if (!sl__alphabet_bytes(r->alphabet, content, size, r->pieces, &length))
     return !token->flags || (token->length == size && !memcmp(token->bytes, content, size));
   int64_t at = sl__words_find(&r->table, r->pieces, length);
   return at < 0 ? !token->flags : r->table.entries[at].count == id;
@@ -355,7 +353,7 @@ static enum sl_status read_tokenizer(struct reader *r, const json_t *root,
   const json_t *model = json_object_get(root, "model"), *added = NULL;
   json_t *vocabulary = json_object_get(model, "vocab");
   const json_t *after = json_object_get(root, "post_processor");
-  make_alphabet(r->alphabet);
+  sl__byte_alphabet(r->alphabet);
   added = json_object_get(root, "added_tokens");
   SL__TRY(check_parts(r, root));
   SL__TRY(read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer")));
@@ -421,12 +419,20 @@ static json_t *token_json(const uint32_t *alphabet, const struct sl__token *toke
              : json_stringn(room, to_characters(alphabet, token, room));
 }
 
-static json_t *vocabulary_json(const struct sl_tokenizer *t, const uint32_t *alphabet, char *room) {
+/* Of two tokens that are spelled alike, a literal one and one in the alphabet, the file could have
+ * only one: *twice is the literal one then, and NULL is returned. */
+static json_t *vocabulary_json(const struct sl_tokenizer *t, const uint32_t *alphabet, char *room,
+                               const struct sl__token **twice) {
   json_t *object = json_object();
   for (int64_t id = 0; object && id < t->size; id++) {
     if (!(t->tokens[id].flags & SL__TOKEN_VOCABULARY)) continue;
     json_t *name = token_json(alphabet, &t->tokens[id], room);
-    if (name)
+    const json_t *other = json_object_get(object, json_string_value(name));
+    if (other) {
+      bool literal = t->tokens[id].flags & SL__TOKEN_LITERAL;
+      *twice = &t->tokens[literal ? id : json_integer_value(other)];
+      sl__json_set(&object, "", NULL);
+    } else if (name)
       sl__json_set(&object, json_string_value(name), json_integer(id));
     else
       sl__json_set(&object, "", NULL);
@@ -474,16 +480,18 @@ static json_t *pre_tokenizer_json(const struct sl__tokenizer_settings *settings)
                    "behavior", "Isolated", "invert", 0, byte_level_json(false, false));
 }
 
-static json_t *model_json(const struct sl_tokenizer *t, char *room) {
+static json_t *model_json(const struct sl_tokenizer *t, char *room,
+                          const struct sl__token **twice) {
   uint32_t alphabet[SL__BYTE_TOKENS];
-  make_alphabet(alphabet);
+  sl__byte_alphabet(alphabet);
   return json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout",
                    "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
                    "byte_fallback", 0, "ignore_merges", t->settings.ignore_merges, "vocab",
-                   vocabulary_json(t, alphabet, room), "merges", merges_json(t, alphabet, room));
+                   vocabulary_json(t, alphabet, room, twice), "merges",
+                   merges_json(t, alphabet, room));
 }
 
-static json_t *tokenizer_json(const struct sl_tokenizer *t) {
+static json_t *tokenizer_json(const struct sl_tokenizer *t, const struct sl__token **twice) {
   size_t longest = 0;
   for (int64_t id = 0; id < t->size; id++)
     if (t->tokens[id].length > longest) longest = t->tokens[id].length;
@@ -493,7 +501,7 @@ static json_t *tokenizer_json(const struct sl_tokenizer *t) {
       room ? json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:o, s:o, s:o}", "version", "1.0",
                        "truncation", "padding", "added_tokens", added_json(t), "normalizer",
                        "pre_tokenizer", pre_tokenizer_json(&t->settings), "post_processor", after,
-                       "decoder", byte_level_json(true, true), "model", model_json(t, room))
+                       "decoder", byte_level_json(true, true), "model", model_json(t, room, twice))
            : NULL;
   if (!room) json_decref(after);
   free(room);
@@ -509,7 +517,13 @@ enum sl_status sl_tokenizer_save(const struct sl_tokenizer *tokenizer, const cha
   SL__NEEDS(tokenizer, path);
   enum sl_status status;
   struct sl__file *file = NULL;
-  json_t *root = tokenizer_json(tokenizer);
+  const struct sl__token *twice = NULL;
+  json_t *root = tokenizer_json(tokenizer, &twice);
+  if (twice)
+    SL__TRY(sl__fail(SL_BAD_ARGUMENT,
+                     "%s: the file would have '%.60s' twice: the special token, and how it spells "
+                     "another one; train with another special token",
+                     path, twice->bytes));
   if (!root) SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory to write it", path));
   SL__TRY(sl__file_create(path, &file));
   /* no line end after it: then a file that was cut anywhere is no longer JSON */

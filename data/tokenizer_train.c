@@ -35,7 +35,10 @@ struct trainer {
   size_t *first;               /* [words + 1], of each word among the symbols */
   uint32_t *length;            /* [words], symbols left */
   struct sl__token *tokens;    /* [size, of at most options->size], their bytes to be freed */
-  struct sl__word_table known; /* tokens by bytes; an entry's count is the id */
+  struct sl__word_table known; /* tokens by bytes, special ones by the bytes that a file's alphabet
+                                  has for their characters; an entry's count is the id */
+  uint32_t alphabet[SL__BYTE_TOKENS];
+  char *spelled; /* those bytes of the special tokens, one behind the other */
   int64_t size;
   struct sl__token_pair *merges; /* [merge_count] */
   size_t merge_count, merge_room;
@@ -157,16 +160,19 @@ static enum sl_status put_touched(struct trainer *t) {
 
 /* ---- tokens ---- */
 
+/* The last token is found under these bytes from now on. */
+static enum sl_status know(struct trainer *t, const char *bytes, size_t length) {
+  struct sl__word *entry;
+  enum sl_status status = sl__words_add(&t->known, bytes, length, &entry);
+  if (status == SL_OK) entry->count = t->size - 1;
+  return status;
+}
+
 /* Takes the bytes, which sl__alloc made; NULL: no memory. */
 static enum sl_status add_token(struct trainer *t, char *bytes, uint32_t length, uint32_t flags) {
-  struct sl__word *entry;
   if (!bytes) return SL_NO_MEMORY;
-  t->tokens[t->size] = (struct sl__token){bytes, length, flags | SL__TOKEN_USED};
-  int64_t id = t->size++;
-  if (flags & SL__TOKEN_LITERAL) return SL_OK;
-  enum sl_status status = sl__words_add(&t->known, bytes, length, &entry);
-  if (status == SL_OK) entry->count = id;
-  return status;
+  t->tokens[t->size++] = (struct sl__token){bytes, length, flags | SL__TOKEN_USED};
+  return flags & SL__TOKEN_SPECIAL ? SL_OK : know(t, bytes, length);
 }
 
 static bool is_ascii(const char *text) {
@@ -175,26 +181,48 @@ static bool is_ascii(const char *text) {
   return true;
 }
 
-static enum sl_status add_special(struct trainer *t, const char *text) {
+/* spelled: where its bytes in the alphabet go; it moves on. */
+static enum sl_status add_special(struct trainer *t, const char *text, char **spelled) {
   uint32_t flags = SL__TOKEN_VOCABULARY | SL__TOKEN_ADDED | SL__TOKEN_SPECIAL;
   for (int64_t id = 0; id < t->size; id++)
     if (!strcmp(t->tokens[id].bytes, text))
       return sl__fail(SL_BAD_ARGUMENT, "the special token '%s' is given twice", text);
-  return add_token(t, sl__strdup(text), (uint32_t)strlen(text),
-                   is_ascii(text) ? flags : flags | SL__TOKEN_LITERAL);
+  enum sl_status status = add_token(t, sl__strdup(text), (uint32_t)strlen(text),
+                                    is_ascii(text) ? flags : flags | SL__TOKEN_LITERAL);
+  size_t length;
+  if (status != SL_OK || !sl__alphabet_bytes(t->alphabet, text, strlen(text), *spelled, &length))
+    return status;
+  status = know(t, *spelled, length);
+  *spelled += length;
+  return status;
+}
+
+static enum sl_status add_specials(struct trainer *t) {
+  const struct sl_tokenizer_options *o = t->options;
+  size_t room = 1;
+  for (int i = 0; i < o->special_count; i++) room += strlen(o->specials[i]);
+  char *spelled = t->spelled = sl__alloc(room, 1, "special tokens");
+  enum sl_status status = spelled ? SL_OK : SL_NO_MEMORY;
+  sl__byte_alphabet(t->alphabet);
+  for (int i = 0; i < o->special_count && status == SL_OK; i++)
+    status = add_special(t, o->specials[i], &spelled);
+  return status;
 }
 
 /* The special tokens, then the bytes in the order of the alphabet's characters: first those that
  * are printed as they are. */
 static enum sl_status add_alphabet(struct trainer *t) {
   enum sl_status status = sl__words_reserve(&t->known, (size_t)t->options->size);
-  for (int i = 0; i < t->options->special_count && status == SL_OK; i++)
-    status = add_special(t, t->options->specials[i]);
+  if (status == SL_OK) status = add_specials(t);
   for (int printed = 1; printed >= 0; printed--)
     for (int b = 0; b < SL__BYTE_TOKENS && status == SL_OK; b++) {
       if (sl__byte_is_printed(b) != printed) continue;
-      if (sl__words_find(&t->known, &(char){(char)b}, 1) >= 0)
-        return sl__fail(SL_BAD_ARGUMENT, "the special token '%c' is a byte; take longer ones", b);
+      int64_t at = sl__words_find(&t->known, &(char){(char)b}, 1);
+      if (at >= 0)
+        return sl__fail(SL_BAD_ARGUMENT,
+                        "the special token '%s' stands for a byte in a tokenizer.json; take "
+                        "longer ones",
+                        t->tokens[t->known.entries[at].count].bytes);
       char *bytes = sl__alloc(2, 1, "a token");
       if (bytes) bytes[0] = (char)b;
       status = add_token(t, bytes, 1, SL__TOKEN_VOCABULARY);
@@ -214,7 +242,11 @@ static enum sl_status join_tokens(struct trainer *t, struct sl__token_pair pair,
   *id = (int32_t)(at < 0 ? t->size : t->known.entries[at].count);
   if (at < 0) return add_token(t, bytes, length, SL__TOKEN_VOCABULARY);
   free(bytes);
-  return SL_OK;
+  if (!(t->tokens[*id].flags & SL__TOKEN_LITERAL)) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "the special token '%s' is spelled as a tokenizer.json spells a token that the "
+                  "texts have; take another",
+                  t->tokens[*id].bytes);
 }
 
 /* ---- words ---- */
@@ -351,6 +383,7 @@ static enum sl_status check_options(const struct sl_tokenizer_options *o) {
 static void free_trainer(struct trainer *t) {
   for (int64_t id = 0; id < t->size; id++) free((char *)t->tokens[id].bytes);
   free(t->tokens);
+  free(t->spelled);
   sl__words_free(&t->words);
   sl__words_free(&t->known);
   free(t->symbols);

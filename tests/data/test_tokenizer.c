@@ -230,6 +230,28 @@ static void test_specials(void **state) {
   sl_tokenizer_close(t);
 }
 
+/* A file has a special token as it is, a learned one in the alphabet's characters: both may be
+ * spelled alike. */
+static void test_specials_spelled_as_tokens(void **state) {
+  (void)state;
+  static const char *const special[] = {"\xc4\xa0the"}; /* " the" in the alphabet */
+  const struct sl_tokenizer_options options = {300, 0, special, 1, 0};
+  const char *texts[] = {"to the end", "to an end"};
+  struct sl_tokenizer *t, *again;
+  FAILS(sl_tokenizer_train(&options, texts, (size_t[]){10}, 1, &t), SL_BAD_ARGUMENT,
+        "the special token '\xc4\xa0the' is spelled");
+  OK(sl_tokenizer_train(&options, texts + 1, (size_t[]){9}, 1, &t));
+  OK(sl_tokenizer_save(t, in_folder("spelled.json")));
+  OK(sl_tokenizer_open(in_folder("spelled.json"), &again));
+  check_equal(again, t);
+  check_tokens(again, "\xc4\xa0the end", true, "\xc4\xa0the| end|");
+  sl_tokenizer_close(again);
+  t->tokens[1].flags |= SL__TOKEN_LITERAL; /* '!' twice: a special token, and the byte */
+  t->tokens[0] = t->tokens[1];
+  FAILS(sl_tokenizer_save(t, in_folder("twice.json")), SL_BAD_ARGUMENT, "'!' twice");
+  sl_tokenizer_close(t);
+}
+
 #define ADDED(id, content, flags)                                                                  \
   "{\"id\":" #id ",\"content\":\"" content "\",\"single_word\":false" flags "}"
 
@@ -387,6 +409,7 @@ static enum sl_status train_status(struct sl_tokenizer_options options) {
 static void test_refused(void **state) {
   (void)state;
   static const char *const twice[] = {"<a>", "<a>"}, *const empty[] = {""}, *const byte[] = {"a"};
+  static const char *const character[] = {"\xc2\xa7"}; /* 0xA7 in the alphabet of files */
   enum sl_token_pattern pattern;
   FAILS(train_status((struct sl_tokenizer_options){.size = 255}), SL_BAD_ARGUMENT, "take 256");
   FAILS(train_status((struct sl_tokenizer_options){257, 0, twice, 2, 0}), SL_BAD_ARGUMENT, "258");
@@ -394,6 +417,8 @@ static void test_refused(void **state) {
   FAILS(train_status((struct sl_tokenizer_options){300, 0, twice, 2, 0}), SL_BAD_ARGUMENT, "twice");
   FAILS(train_status((struct sl_tokenizer_options){300, 0, empty, 1, 0}), SL_BAD_ARGUMENT, "empty");
   FAILS(train_status((struct sl_tokenizer_options){300, 0, byte, 1, 0}), SL_BAD_ARGUMENT, "a byte");
+  FAILS(train_status((struct sl_tokenizer_options){300, 0, character, 1, 0}), SL_BAD_ARGUMENT,
+        "the special token '\xc2\xa7' stands for a byte");
   FAILS(train_status((struct sl_tokenizer_options){300, 0, NULL, 1, 0}), SL_BAD_ARGUMENT, "texts");
   FAILS(train_status((struct sl_tokenizer_options){300, (enum sl_token_pattern)2, NULL, 0, 0}),
         SL_BAD_ARGUMENT, "pattern 2");
@@ -455,13 +480,21 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gpt2_pieces),  cmocka_unit_test(test_llama3_pieces),
-      cmocka_unit_test(test_blanks),       cmocka_unit_test(test_bytes_that_are_no_utf8),
-      cmocka_unit_test(test_hugging_face), cmocka_unit_test(test_all_bytes),
-      cmocka_unit_test(test_long_piece),   cmocka_unit_test(test_specials),
-      cmocka_unit_test(test_added),        cmocka_unit_test(test_ids_outside),
-      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_damaged),
-      cmocka_unit_test(test_cut_anywhere), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_gpt2_pieces),
+      cmocka_unit_test(test_llama3_pieces),
+      cmocka_unit_test(test_blanks),
+      cmocka_unit_test(test_bytes_that_are_no_utf8),
+      cmocka_unit_test(test_hugging_face),
+      cmocka_unit_test(test_all_bytes),
+      cmocka_unit_test(test_long_piece),
+      cmocka_unit_test(test_specials),
+      cmocka_unit_test(test_specials_spelled_as_tokens),
+      cmocka_unit_test(test_added),
+      cmocka_unit_test(test_ids_outside),
+      cmocka_unit_test(test_unsupported),
+      cmocka_unit_test(test_damaged),
+      cmocka_unit_test(test_cut_anywhere),
+      cmocka_unit_test(test_refused),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
