@@ -304,7 +304,8 @@ static bool is_its_token(struct reader *r, const char *content, json_int_t id,
                          const struct sl__token *token) {
   size_t size = strlen(content), length;
   if (!sl__alphabet_bytes(r->alphabet, content, size, r->pieces, &length))
-    return !token->flags || (token->length == size && !memcmp(token->bytes, content, size));
+    return !token->flags || (token->flags & SL__TOKEN_LITERAL && token->length == size &&
+                             !memcmp(token->bytes, content, size));
   int64_t at = sl__words_find(&r->table, r->pieces, length);
   return at < 0 ? !token->flags : r->table.entries[at].count == id;
 }
@@ -323,6 +324,11 @@ static enum sl_status read_added(struct reader *r, const json_t *entry) {
                     "%s: the added token '%.60s' has the id %lld, but not in the vocabulary",
                     r->path, content, (long long)id);
   bool literal = !is_ascii(content);
+  if (literal && !(token->flags & SL__TOKEN_LITERAL) && token->length == 1) {
+    char why[40];
+    snprintf(why, sizeof why, "it has the id of the byte 0x%02X", (uint8_t)token->bytes[0]);
+    return refuse(r, "added token", content, why);
+  }
   token->bytes = content;
   token->length = (uint32_t)strlen(content);
   token->flags |= SL__TOKEN_USED | SL__TOKEN_ADDED;

@@ -116,7 +116,8 @@ SL_API enum sl_status sl_tokenizer_train(const struct sl_tokenizer_options *opti
                                          const char *const *texts, const size_t *sizes, int count,
                                          struct sl_tokenizer **tokenizer);
 
-/** Reads a tokenizer.json, plain or gzip. \return SL_IO for a file that is missing or unreadable;
+/** Reads a tokenizer.json, plain or gzip. Its "truncation" and "padding" are left out: a text has
+ * all of its tokens and no others. \return SL_IO for a file that is missing or unreadable;
  * SL_BAD_FILE for one that is damaged, or whose vocabulary lacks a byte or the token of a merge;
  * SL_UNSUPPORTED for another model than byte-level BPE, another pattern than those of GPT-2 and
  * Llama 3, a normalizer: the message names it. */

@@ -387,6 +387,11 @@ static void test_damaged(void **state) {
                 "token 'other' has the id 0, but not in the vocabulary");
   check_changed("\"added_tokens\":[", "\"added_tokens\":[" ADDED(0, "<|endoftext|>", "") ",",
                 SL_BAD_FILE, "two added tokens");
+  check_changed("\"added_tokens\":[", "\"added_tokens\":[" ADDED(271, "\xe2\x80\x8d", "") ",",
+                SL_BAD_FILE, "has the id 271, but not in the vocabulary"); /* which spells it */
+  /* as Hugging Face's add_tokens() writes it: '\xc2\xa3' is the byte 0xA3 in the alphabet */
+  check_changed("\"added_tokens\":[", "\"added_tokens\":[" ADDED(98, "\xc2\xa3", "") ",",
+                SL_UNSUPPORTED, "'\xc2\xa3'; it has the id of the byte 0xA3");
 }
 
 static void test_cut_anywhere(void **state) {
