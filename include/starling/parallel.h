@@ -471,12 +471,16 @@ struct sl_generate_options {
   const int32_t *prompt; /**< tokens that the model reads first, [prompt_count], at least one */
   int64_t prompt_count;
   enum sl_math math; /**< usually that of the training */
+  /** only tokens below it are drawn, as if the model had no others: for one with more outputs than
+   * its vocabulary has words; 0: all */
+  int64_t words;
 };
 
 /** Draw count tokens one by one; the model reads each before the next is drawn. Recurrent layers
  * begin at zero. Layers run on the devices of sl_place (replica 0), else on the context's first
  * one. \return SL_BAD_ARGUMENT for a model that does not work step by step on tokens, an empty
- * prompt, a token or a temperature out of range; SL_NOT_FINITE if the model's output is not finite.
+ * prompt, a token, a temperature or a number of words out of range; SL_NOT_FINITE if the model's
+ * output is not finite.
  */
 SL_API enum sl_status sl_generate(struct sl_model *model, const struct sl_generate_options *options,
                                   int64_t count, int32_t *tokens);

@@ -14,7 +14,7 @@ struct generator {
   struct sl__plan *plan;
   struct sl__tensor *token;
   float *logits;
-  int64_t classes, steps;
+  int64_t classes, words, steps; /* words: classes that may be drawn */
 };
 
 static enum sl_status check(const struct sl_model *model, const struct sl_generate_options *o,
@@ -33,6 +33,9 @@ static enum sl_status check(const struct sl_model *model, const struct sl_genera
                     (long long)count, (long long)o->prompt_count);
   if (!(o->temperature >= 0) || !isfinite(o->temperature))
     return sl__fail(SL_BAD_ARGUMENT, "temperature %g: must be 0 or more", (double)o->temperature);
+  if (o->words < 0 || o->words > classes)
+    return sl__fail(SL_BAD_ARGUMENT, "%lld words to draw from: must be 0 to %lld, the model's",
+                    (long long)o->words, (long long)classes);
   for (int i = 0; i < model->count; i++)
     if (model->layers[i].context && o->prompt_count + count - 1 > model->layers[i].context)
       return sl__fail(
@@ -89,7 +92,7 @@ out:
 static enum sl_status draw(const struct generator *g, float temperature, float uniform,
                            int32_t *token) {
   double sum = 0, at = 0;
-  int32_t best = 0, last = (int32_t)g->classes - 1;
+  int32_t best = 0, last = (int32_t)g->words - 1;
   for (int32_t c = 0; c <= last; c++) {
     if (!isfinite(g->logits[c]))
       return sl__fail(SL_NOT_FINITE, "the model's output is not finite; are its weights trained?");
@@ -134,6 +137,7 @@ enum sl_status sl_generate(struct sl_model *model, const struct sl_generate_opti
   const struct sl_shape *out = sl_model_output(model);
   g.classes = out->dim[out->ndim - 1];
   SL__TRY(check(model, options, count, g.classes));
+  g.words = options->words ? options->words : g.classes;
   SL__TRY(open_generator(model, options->math, &g));
   for (int64_t i = 0; i < options->prompt_count && count; i++)
     SL__TRY(feed(&g, options->prompt[i], i == options->prompt_count - 1));

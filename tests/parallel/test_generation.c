@@ -128,6 +128,36 @@ static void draws_follow_the_probabilities(void **state) {
   sl_model_free(m);
 }
 
+/* The last outputs of a padded model are no words. */
+static void only_the_first_words_are_drawn(void **state) {
+  (void)state;
+  struct sl_model *m = language_model();
+  struct sl_generate_options options = {.prompt_count = WINDOW, .words = WORDS / 2};
+  double p[WORDS];
+  int others = 0;
+  for (int number = 0; number < 12; number++) {
+    int32_t window[WINDOW], tokens[20];
+    int best = 0;
+    window_of(number, window);
+    probabilities_of(m, window, p);
+    for (int word = 1; word < options.words; word++) best = p[word] > p[best] ? word : best;
+    options.prompt = window;
+    options.temperature = 0;
+    OK(sl_generate(m, &options, 1, tokens));
+    assert_int_equal(tokens[0], best);
+    options.temperature = 2;
+    OK(sl_generate(m, &options, 20, tokens));
+    for (int i = 0; i < 20; i++) assert_in_range(tokens[i], 0, options.words - 1);
+    others += next_of(m, window, WINDOW, 0, 1) >= options.words;
+  }
+  assert_true(others > 0);
+  for (options.words = 1; options.words <= WORDS; options.words += WORDS - 1)
+    OK(sl_generate(m, &options, 1, &(int32_t){0}));
+  for (options.words = -1; options.words <= WORDS + 1; options.words += WORDS + 2)
+    FAILS(sl_generate(m, &options, 1, &(int32_t){0}), SL_BAD_ARGUMENT, "must be 0 to 7");
+  sl_model_free(m);
+}
+
 static void placement_and_seed_decide(void **state) {
   (void)state;
   struct sl_model *m = language_model();
@@ -181,9 +211,11 @@ static void what_cannot_be_is_refused(void **state) {
 int main(void) {
   setenv("STARPU_NCPU", "2", 0);
   setenv("STARPU_WORKERS_NOBIND", "1", 0);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_likeliest_token_is_taken), cmocka_unit_test(generated_tokens_are_read),
-      cmocka_unit_test(draws_follow_the_probabilities), cmocka_unit_test(placement_and_seed_decide),
-      cmocka_unit_test(what_cannot_be_is_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_likeliest_token_is_taken),
+                                     cmocka_unit_test(generated_tokens_are_read),
+                                     cmocka_unit_test(draws_follow_the_probabilities),
+                                     cmocka_unit_test(only_the_first_words_are_drawn),
+                                     cmocka_unit_test(placement_and_seed_decide),
+                                     cmocka_unit_test(what_cannot_be_is_refused)};
   return cmocka_run_group_tests_name("generate", tests, open_seeded, close_context);
 }
