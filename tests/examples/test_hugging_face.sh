@@ -31,6 +31,34 @@ done
 run "$gpt" --data grammar --batch 4 --quiet --load "$work/gpt2" --steps 2 --save "$work/next/"
 verdict $? "a training goes on from a folder"
 
+# ---- more embeddings than words ----
+tokenize=${TOKENIZE:-tools/starling-tokenize}
+cp -r "$work/gpt2" "$work/few"
+# the first two words of the vocabulary
+sed 's/\("words": *\[[^,]*,[^,]*\),.*\]/\1]/' "$work/gpt2/vocabulary.json" \
+  >"$work/few/vocabulary.json"
+run "$gpt" --load "$work/few/" --sample 60 --temperature 9
+verdict $? "text of a folder whose vocabulary has fewer words than the model"
+awk 'BEGIN { for (i = 0; i < 9000; i++) printf "%s", i * i " x" i % 7 (i % 9 ? " " : "\n") }' \
+  >"$work/text.txt"
+for size in 280 300; do
+  run "$tokenize" --train --vocabulary $size --save "$work/$size.json" "$work/text.txt"
+done
+# shellcheck disable=SC2086
+run "$gpt" $tiny --data "$work/text.txt" --tokenizer "$work/300.json" --steps 3 --save "$work/pad/"
+cp "$work/280.json" "$work/pad/tokenizer.json"
+run "$gpt" --load "$work/pad/" --sample 300 --temperature 9
+verdict $? "text of a folder whose tokenizer has fewer tokens"
+check "it has a byte for each token at least" test "$(wc -c <"$work/out")" -ge 300
+# ids 300 to 399 have no token
+sed 's/"added_tokens": \[/&{"id": 400, "content": "<far>"}/' "$work/300.json" >"$work/gap.json"
+# shellcheck disable=SC2086
+run "$gpt" $tiny --data "$work/text.txt" --tokenizer "$work/gap.json" --steps 3 --save "$work/gap/"
+run "$gpt" --load "$work/gap/" --sample 300 --temperature 9 --seed 2
+[ $? = 1 ] && [ "$(wc -l <"$work/log")" = 1 ] &&
+  grep -q '^gpt: token .*, which the tokenizer does not have' "$work/log"
+verdict $? "an id without a token, between others, is an error"
+
 # ---- what is refused ----
 # refused CODE WORDS OPTIONS...: one line
 refused() {

@@ -123,13 +123,16 @@ enum sl_status language_save(const char *weights, const struct language *lm) {
 
 /* ---- text from a saved model ---- */
 
-static void print_pieces(const struct language *lm, const int32_t *tokens, int64_t count) {
+static enum sl_status print_pieces(const struct language *lm, const int32_t *tokens,
+                                   int64_t count) {
   char *text = NULL;
   size_t size = 0;
-  if (sl_tokenizer_decode(lm->tokenizer, tokens, count, &text, &size) == SL_OK)
-    fwrite(text, 1, size, stdout);
+  enum sl_status status = sl_tokenizer_decode(lm->tokenizer, tokens, count, &text, &size);
+  if (status == SL_OK) fwrite(text, 1, size, stdout);
   free(text);
   putchar('\n');
+  /* no option is wrong: a tokenizer whose ids have gaps */
+  return status == SL_BAD_ARGUMENT ? SL_BAD_FILE : status;
 }
 
 /* Prints words with blanks between them and each line on its own; bytes as they are. */
@@ -137,6 +140,7 @@ static void print_words(const struct language *lm, const int32_t *tokens, int64_
   bool begun = false;
   for (int64_t i = 0; i < count; i++) {
     const char *word = sl_vocabulary_word(lm->vocabulary, tokens[i]);
+    if (!word) word = "<unk>";
     bool ends = lm->level == SL_TEXT_WORD && !strcmp(word, "<eos>");
     if (lm->level == SL_TEXT_WORD && begun && !ends) putchar(' ');
     if (ends)
@@ -161,6 +165,8 @@ static enum sl_status encode_prompt(const struct language *lm, int32_t **tokens,
 static enum sl_status draw(struct sl_model *model, const struct cli *cli, const struct language *lm,
                            int64_t context, int32_t *all, int64_t count, int64_t more) {
   enum sl_status status = SL_OK;
+  const struct sl_shape *out = sl_model_output(model);
+  int64_t words = language_size(lm), classes = out->dim[out->ndim - 1];
   int64_t from = context && count > context ? count - context : 0;
   for (uint64_t round = 0; more && status == SL_OK; round++) {
     int64_t room = context ? context - (count - from) + 1 : more, now = room < more ? room : more;
@@ -168,7 +174,8 @@ static enum sl_status draw(struct sl_model *model, const struct cli *cli, const 
                                             .temperature = (float)lm->temperature,
                                             .prompt = all + from,
                                             .prompt_count = count - from,
-                                            .math = cli->math};
+                                            .math = cli->math,
+                                            .words = words < classes ? words : classes};
     status = sl_generate(model, &how, now, all + count);
     count += now;
     more -= now;
@@ -199,7 +206,7 @@ enum sl_status language_sample(struct sl_context *context, const struct cli *cli
   if (status == SL_OK) status = draw(model, cli, lm, longest, tokens, count, lm->sample);
   if (status == SL_OK && lm->prompt)
     printf("%s%s", lm->prompt, lm->vocabulary && lm->level == SL_TEXT_WORD ? " " : "");
-  if (status == SL_OK && lm->tokenizer) print_pieces(lm, tokens + count, lm->sample);
+  if (status == SL_OK && lm->tokenizer) status = print_pieces(lm, tokens + count, lm->sample);
   if (status == SL_OK && lm->vocabulary) print_words(lm, tokens + count, lm->sample);
   free(tokens);
   free(prompt);
