@@ -71,12 +71,16 @@ static void fail(const char *problem) {
   exit(EXIT_USAGE);
 }
 
-/* Tokens without an embedding end the program here; embeddings without a token do not matter. */
-static void check_vocabulary(const struct gpt *gpt) {
-  int64_t size = language_size(&gpt->language);
-  if (gpt->folder && size > gpt->loaded.vocabulary)
+/* Of the samples. Tokens without an embedding end the program here; embeddings without a token do
+ * not matter. */
+static int64_t classes(const void *input) {
+  const struct gpt *gpt = input;
+  const struct language *lm = &gpt->language;
+  int64_t size = language_size(lm);
+  if (gpt->folder && (lm->tokenizer || lm->vocabulary) && size > gpt->loaded.vocabulary)
     fail(option_problem("%s: has embeddings of %lld tokens, the vocabulary has %lld", gpt->folder,
                         (long long)gpt->loaded.vocabulary, (long long)size));
+  return words(gpt);
 }
 
 static enum sl_status make_set(const void *input, const struct text_part *part,
@@ -84,8 +88,7 @@ static enum sl_status make_set(const void *input, const struct text_part *part,
                                struct sl_dataset **set) {
   const struct gpt *gpt = input;
   (void)like;
-  check_vocabulary(gpt);
-  return sl_tokens_new(part->name, tokens, count, gpt->context, (int)words(gpt), set);
+  return sl_tokens_new(part->name, tokens, count, gpt->context, (int)classes(gpt), set);
 }
 
 static const char *given(const struct cli *cli, const char *name);
@@ -212,6 +215,7 @@ int main(int argc, char **argv) {
       .language = LANGUAGE_DEFAULTS("gpt"), .layers = 4, .heads = 4, .width = 128, .context = 64};
   gpt.language.level = SL_TEXT_CHAR;
   gpt.language.load = load;
+  gpt.language.classes = classes;
   const struct program program = {
       .cli = {.about = "Train a transformer, as GPT-2 or Llama, on a text file.",
               .description =

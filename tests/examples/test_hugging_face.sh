@@ -50,6 +50,12 @@ cp "$work/280.json" "$work/pad/tokenizer.json"
 run "$gpt" --load "$work/pad/" --sample 300 --temperature 9
 verdict $? "text of a folder whose tokenizer has fewer tokens"
 check "it has a byte for each token at least" test "$(wc -c <"$work/out")" -ge 300
+run "$tokenize" --tokenizer "$work/280.json" --output "$work/text.bin" "$work/text.txt"
+run "$gpt" --data "$work/text.bin" --load "$work/pad/" --steps 2 --batch 4 --quiet
+verdict $? "a training goes on with a token file"
+cp -r "$work/pad" "$work/bare" && rm "$work/bare/tokenizer.json"
+run "$gpt" --data "$work/text.bin" --load "$work/bare/" --steps 2 --batch 4 --quiet
+verdict $? "without a tokenizer, too"
 # ids 300 to 399 have no token
 sed 's/"added_tokens": \[/&{"id": 400, "content": "<far>"}/' "$work/300.json" >"$work/gap.json"
 # shellcheck disable=SC2086
@@ -74,6 +80,9 @@ refused 2 "has 2; leave the option out" --load "$work/gpt2/" --layers 3
 refused 2 "of the other style" --load "$work/gpt2/" --style llama
 refused 2 "has 12 positions; take 12 or less" --load "$work/gpt2/" --context 13
 refused 2 "config.json" --load "$work/nothing/"
+cp "$work/gap.json" "$work/bare/tokenizer.json"
+refused 2 "has embeddings of 300 tokens, the vocabulary has 401" --load "$work/bare/" \
+  --data "$work/text.bin"
 cp -r "$work/llama" "$work/wrong"
 # changed SED WORDS: a configuration that is not supported
 changed() {

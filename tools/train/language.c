@@ -82,12 +82,14 @@ static enum sl_token_type token_type(const char *path) {
 }
 
 /* Nine tenths are for training, the next twentieth for validation, as of a text. */
-static enum sl_status open_token_file(const struct cli *cli, struct language *lm, int64_t steps,
-                                      struct sl_dataset **train, struct sl_dataset **test) {
+static enum sl_status open_token_file(const struct cli *cli, struct language *lm, const void *input,
+                                      int64_t steps, struct sl_dataset **train,
+                                      struct sl_dataset **test) {
   enum sl_status status = open_tokenizer(cli, lm);
   if (status != SL_OK) return status;
+  int64_t classes = lm->classes ? lm->classes(input) : language_size(lm);
   struct sl_token_file_options part = {
-      .type = token_type(cli->data), .to = 0.9, .steps = steps, .classes = (int)language_size(lm)};
+      .type = token_type(cli->data), .to = 0.9, .steps = steps, .classes = (int)classes};
   if (!steps) {
     fprintf(stderr, "%s: --data %s: a token file has no lines; leave --buckets out\n", lm->program,
             cli->data);
@@ -103,7 +105,7 @@ enum sl_status language_open_data(const struct cli *cli, struct language *lm, la
                                   const void *input, int64_t steps, struct sl_dataset **train,
                                   struct sl_dataset **test) {
   struct text_parts parts;
-  if (is_token_file(cli->data)) return open_token_file(cli, lm, steps, train, test);
+  if (is_token_file(cli->data)) return open_token_file(cli, lm, input, steps, train, test);
   enum sl_status status = text_parts_open(cli, &parts);
   lm->entropy = parts.entropy;
   if (status == SL_OK) status = language_open(cli, lm, &parts.train);
