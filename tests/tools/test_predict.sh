@@ -300,6 +300,34 @@ check "characters" "$lm" --data text --level char --layers 1 --hidden 16 --embed
 predicted char "$work/char.json" valid
 has "characters: a line end is one" '"tokens": 20'
 
+gpt=${GPT:-$(dirname "$lm")/gpt}
+for style in gpt2 llama; do
+  check "a transformer, $style, of 20 tokens" "$gpt" --data text --style $style --layers 1 \
+    --heads 2 --width 8 --context 20 --batch 5 --steps 5 --quiet --save "$work/$style.json"
+  printf 'the cat\n%018d\n%019d\n' 0 0 >lines
+  predicted short "$work/$style.json" lines
+  has "$style: a line as long as its context" '"index": 2, "tokens": 20'
+  printf 'a\n%020d\n' 0 >lines
+  refused 1 "lines: line 2 has 21 tokens with its line end, but the model takes at most 20" \
+    "$work/$style.json" lines
+done
+check "a context of fewer tokens than the shortest predictor" "$gpt" --data text --layers 1 \
+  --heads 2 --width 8 --context 6 --batch 5 --steps 5 --quiet --save "$work/six.json"
+printf 'abcde\n' >lines
+predicted six "$work/six.json" lines
+has "takes lines of it" '"tokens": 6'
+sed 's/"length": [0-9]*, //; s/, "length": [0-9]*//; s/, "context": [0-9]*//' "$work/gpt2.json" \
+  >"$work/plain.json"
+check "a model that does not give the length of its table" \
+  sh -c "! grep -q length '$work/plain.json'"
+printf 'the cat\n' >lines
+predicted plain --vocabulary "$work/gpt2.json.vocabulary.json" "$work/plain.json" lines
+predicted given "$work/gpt2.json" lines
+check "reads shorter lines as one that gives it" cmp "$work/plain.jsonl" "$work/given.jsonl"
+printf '3 4 5\n%s\n' "$(awk 'BEGIN { for (i = 0; i < 21; i++) printf "3 " }')" >lines
+refused 1 "line 2 has 21 tokens, but the model takes at most 20" --format tokens \
+  "$work/plain.json" lines
+
 # ---- the bench ----
 predicted bench --bench --seconds 0.2 "$x"
 for field in requests requests/s samples/s samples/batch mean p50 p90 p99 max; do

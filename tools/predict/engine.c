@@ -46,6 +46,38 @@ static int64_t count_words(const struct engine *e) {
   return words;
 }
 
+/* The model's description, to be given back by json_decref; NULL without memory. */
+static json_t *describe(struct engine *e) {
+  char *text = NULL;
+  if (sl_model_architecture(e->model, NULL, &text) != SL_OK) return NULL;
+  json_t *object = sl__json_load(text, strlen(text), 0, NULL);
+  free(text);
+  return object;
+}
+
+/* The steps that a layer takes; 0: any. A table of positions has the sample's if it names none. */
+static int64_t steps_of(const struct engine *e, const json_t *layer) {
+  const char *kind = json_string_value(json_object_get(layer, "kind"));
+  if (kind && !strcmp(kind, "attention"))
+    return json_integer_value(json_object_get(layer, "context"));
+  if (!kind || strcmp(kind, "position") != 0) return 0;
+  int64_t length = json_integer_value(json_object_get(layer, "length"));
+  return length ? length : e->input.dim[0];
+}
+
+static int find_longest(struct engine *e) {
+  size_t i;
+  const json_t *layer;
+  json_t *object = describe(e);
+  if (!object) return fail_memory();
+  json_array_foreach(json_object_get(object, "layers"), i, layer) {
+    int64_t steps = steps_of(e, layer);
+    if (steps && (!e->longest || steps < e->longest)) e->longest = steps;
+  }
+  json_decref(object);
+  return EXIT_DONE;
+}
+
 int engine_open(struct engine *e, const struct engine_options *options) {
   e->options = options;
   const struct sl_context_options context = {.devices = options->devices, .seed = options->seed};
@@ -53,8 +85,9 @@ int engine_open(struct engine *e, const struct engine_options *options) {
   if (status == SL_OK) aborted_catch("starling-predict", 0);
   if (status == SL_OK) status = read_model(e);
   if (status != SL_OK) return fail_library(status);
-  if (e->tokens) e->words = count_words(e);
-  return EXIT_DONE;
+  if (!e->tokens) return EXIT_DONE;
+  e->words = count_words(e);
+  return find_longest(e);
 }
 
 int engine_predictor(struct engine *e) {
@@ -80,12 +113,9 @@ static enum sl_status copy_weights(struct sl_model *from, struct sl_model *to) {
 
 /* The model's description with another input length. */
 static char *text_for(struct engine *e, int64_t steps) {
-  char *text = NULL;
-  if (sl_model_architecture(e->model, NULL, &text) != SL_OK) return NULL;
-  json_t *object = sl__json_load(text, strlen(text), 0, NULL);
-  free(text);
+  json_t *object = describe(e);
   sl__json_set(&object, "input", json_pack("[I]", (json_int_t)steps));
-  text = sl__json_text(object, JSON_REAL_PRECISION(9));
+  char *text = sl__json_text(object, JSON_REAL_PRECISION(9));
   json_decref(object);
   return text;
 }
@@ -119,6 +149,7 @@ struct sl_predictor *engine_for(struct engine *e, int64_t *steps) {
   int64_t length = SHORTEST;
   int i = 0;
   for (; length < *steps; length *= 2) i++;
+  if (e->longest && length > e->longest) length = e->longest;
   *steps = length;
   if (!e->lengths[i].predictor && open_length(e, length, &e->lengths[i]) != EXIT_DONE) return NULL;
   return e->lengths[i].predictor;

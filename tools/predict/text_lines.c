@@ -99,6 +99,10 @@ static void fill(const struct lines *l, struct request *request) {
 static int send(struct lines *l, struct request_queue *queue) {
   int64_t steps = l->count + (l->vocabulary != NULL);
   if (steps > MOST_STEPS) return bad(l, "has more than 65536 tokens");
+  if (l->engine->longest && steps > l->engine->longest)
+    return fail(EXIT_FAILED, "%s: line %lld has %lld tokens%s, but the model takes at most %lld",
+                l->name, (long long)l->index + 1, (long long)steps,
+                l->vocabulary ? " with its line end" : "", (long long)l->engine->longest);
   struct sl_predictor *predictor = engine_for(l->engine, &steps);
   if (!predictor) return EXIT_FAILED;
   struct request *request =
