@@ -22,13 +22,18 @@ static bool fits_places(const struct sl__onnx_tensor *t, const struct sl_shape *
   return fits && t->count == places;
 }
 
-static enum sl_status get_epsilon(const reader *r, const node_of *node, float *epsilon) {
+/* As the layers' option, of which 0 is the default. */
+static enum sl_status settle_epsilon(const reader *r, const node_of *node, float *epsilon) {
+  if (!(*epsilon > 0))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "epsilon is %g; it must be above 0",
+                           (double)*epsilon);
+  if (*epsilon == 1e-5f) *epsilon = 0;
+  return SL_OK;
+}
+
+enum sl_status sl__onnx_get_epsilon(const reader *r, const node_of *node, float *epsilon) {
   enum sl_status status = sl__onnx_get_real(r, node, "epsilon", 1e-5f, epsilon);
-  if (status == SL_OK && !(*epsilon > 0))
-    status = sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute epsilon is %g; it must be above 0",
-                             (double)*epsilon);
-  if (*epsilon == 1e-5f) *epsilon = 0; /* the layer's default */
-  return status;
+  return status == SL_OK ? settle_epsilon(r, node, epsilon) : status;
 }
 
 enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node) {
@@ -43,7 +48,7 @@ enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node) {
   if (sl__onnx_has(node, 2)) SL__TRY(sl__onnx_take_weight(r, node, 2, -1, &bias));
   SL__TRY(sl__onnx_get_whole(r, node, "axis", -1, &number));
   SL__TRY(sl__onnx_axis(r, node, number, x.view.ndim + 1, &axis));
-  SL__TRY(get_epsilon(r, node, &o.epsilon));
+  SL__TRY(sl__onnx_get_epsilon(r, node, &o.epsilon));
   if (axis == 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute axis: the batch's axis");
   int axes = x.view.ndim + 1 - axis;
@@ -159,7 +164,7 @@ enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 1, &g.weight));
   SL__TRY(sl__onnx_take_weight(r, node, 2, 1, &g.bias));
-  SL__TRY(get_epsilon(r, node, &o.epsilon));
+  SL__TRY(sl__onnx_get_epsilon(r, node, &o.epsilon));
   int64_t groups = x.view.dim[0];
   if (x.order != SL__ONNX_BATCH_FIRST || groups > INT32_MAX || g.weight->count != groups ||
       g.bias->count != groups)
@@ -223,7 +228,6 @@ static bool take_axes(const value_of *x, const int64_t axes[2], struct sl_layern
   int64_t first = axes[0] < 0 ? axes[0] + x->view.ndim + 1 : axes[0];
   if (first < 1 || first + axes[1] != x->view.ndim + 1) return false;
   o->axes = axes[1] == 1 ? 0 : (int)axes[1];
-  if (o->epsilon == 1e-5f) o->epsilon = 0;
   return true;
 }
 
@@ -252,6 +256,7 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   value_of input = *x;
   *found = false;
   if (!find_rms(r, node, part, &o.epsilon, axes) || !take_axes(x, axes, &o)) return SL_OK;
+  SL__TRY(settle_epsilon(r, part[1], &o.epsilon));
   for (int i = 0; i < 4; i++) done(r, part[i]);
   const node_of *last = part[3];
   SL__TRY(take_scale(r, &last, &x->view, (int)axes[1], &weight));
@@ -332,6 +337,8 @@ enum sl_status sl__onnx_read_centred(reader *r, const node_of *mean, const value
   *found = square && find_rms(r, square, part, &o.epsilon, axes) &&
            are_alike(r, (const node_of *const[2]){mean, part[0]}, axes) && take_axes(x, axes, &o);
   if (!*found) return SL_OK;
+  enum sl_status status = settle_epsilon(r, part[1], &o.epsilon);
+  if (status != SL_OK) return status;
   done(r, centred);
   done(r, square);
   for (int i = 0; i < 4; i++) done(r, part[i]);

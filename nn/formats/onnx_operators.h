@@ -101,6 +101,9 @@ enum sl_status sl__onnx_read_dropout(reader *r, const node_of *node);
 
 /* ---- onnx_norms.c ---- */
 
+/* The attribute as the layers' option, of which 0 is the default. */
+enum sl_status sl__onnx_get_epsilon(const reader *r, const node_of *node, float *epsilon);
+
 enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node);
 /* Also group normalisation, as exporters write it: Reshape, InstanceNormalization, Reshape, Mul,
  * Add.

@@ -14,8 +14,9 @@ static float momentum_of(float kept) {
 enum sl_status sl__onnx_read_batchnorm(reader *r, const node_of *node) {
   static const char *const parts[] = {NULL, "weight", "bias", "running_mean", "running_var"};
   const struct sl__onnx_tensor *t[5];
+  struct sl_batchnorm_options o = {0};
   enum sl_status status;
-  float epsilon, kept;
+  float kept;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_must_be(r, node, "training_mode", 0, 0));
@@ -24,14 +25,10 @@ enum sl_status sl__onnx_read_batchnorm(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "is exported for training; export it in "
                            "evaluation mode");
-  SL__TRY(sl__onnx_get_real(r, node, "epsilon", 1e-5f, &epsilon));
+  SL__TRY(sl__onnx_get_epsilon(r, node, &o.epsilon));
   SL__TRY(sl__onnx_get_real(r, node, "momentum", 0.9f, &kept));
   for (int i = 1; i < 5; i++) SL__TRY(sl__onnx_take_weight(r, node, i, 1, &t[i]));
-  struct sl_batchnorm_options o = {.epsilon = epsilon == 1e-5f ? 0 : epsilon,
-                                   .momentum = momentum_of(kept)};
-  if (!(epsilon > 0))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute epsilon is %g; it must be above 0",
-                           (double)epsilon);
+  o.momentum = momentum_of(kept);
   SL__TRY(sl__onnx_append(r, node, t[1]->name, &sl__batchnorm_kind, &o, &x, 1));
   for (int i = 1; i < 5; i++)
     SL__TRY(sl__onnx_set(r, node, parts[i], t[i]->reals, t[i]->count, NULL));

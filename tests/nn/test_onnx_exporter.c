@@ -361,6 +361,31 @@ static void scales_of_norms_have_the_last_axes(void **state) {
   }
 }
 
+static void refuse_epsilon(struct graph *g, const float *epsilon) {
+  struct sl_model *m;
+  struct sl__onnx_tensor *t = g->tensor;
+  while (strcmp(t->name, "epsilon") != 0) t++;
+  t->reals = epsilon;
+  FAILS(sl_model_open(context, write_graph(g), &m), SL_UNSUPPORTED,
+        "/n/Add (Add): epsilon is 0; it must be above 0");
+}
+
+/* 0 is the layers' own default. */
+static void norms_without_epsilon_are_refused(void **state) {
+  (void)state;
+  static const int64_t list[] = {-1};
+  static const float none[] = {0};
+  const struct sl__onnx_attribute last = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1};
+  float weight[12];
+  struct graph g;
+  fill(weight, 12, 1);
+  make_parts(&g, &last, &SL_SHAPE(4), weight, weight);
+  refuse_epsilon(&g, none);
+  make_rms(&g, &SL_SHAPE(4), weight);
+  refuse_epsilon(&g, none);
+}
+
 /* ---- splits, and transposes around recurrent layers ---- */
 
 enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
@@ -784,6 +809,7 @@ int main(void) {
                                      cmocka_unit_test(layer_norms_of_parts_are_read),
                                      cmocka_unit_test(other_parts_are_refused),
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
+                                     cmocka_unit_test(norms_without_epsilon_are_refused),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
                                      cmocka_unit_test(ranges_of_the_batch_are_refused),
