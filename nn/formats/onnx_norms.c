@@ -197,9 +197,14 @@ static const struct sl__onnx_tensor *place_constant(reader *r, const node_of **l
   return NULL;
 }
 
-/* The nodes of an RMS normalisation behind the square; false if these are others. */
-static bool find_rms(reader *r, const node_of *square, const node_of *part[4], float *epsilon,
-                     int64_t axes[2]) {
+static bool keeps_axes(const reader *r, const node_of *mean) {
+  int64_t keeps;
+  return sl__onnx_get_whole(r, mean, "keepdims", 1, &keeps) == SL_OK && keeps == 1;
+}
+
+/* The nodes of an RMS normalisation of x behind the square; false if these are others. */
+static bool find_rms(reader *r, const node_of *square, const value_of *x, const node_of *part[4],
+                     float *epsilon, int64_t axes[2]) {
   static const char *const ops[] = {"ReduceMean", "Add", "Sqrt", "Div"};
   const node_of *last = square;
   const struct sl__onnx_tensor *constant = NULL;
@@ -211,8 +216,9 @@ static bool find_rms(reader *r, const node_of *square, const node_of *part[4], f
   }
   for (int i = 0; i < part[1]->inputs && !constant; i++)
     constant = sl__onnx_constant(r, part[1], i);
-  if (!constant || !constant->reals || constant->count != 1 || part[3]->inputs != 2 ||
-      strcmp(part[3]->input[0], square->input[0]) != 0 ||
+  if (!constant || !constant->reals || constant->count != 1 || constant->ndim > x->view.ndim + 1 ||
+      part[3]->inputs != 2 || strcmp(part[3]->input[0], square->input[0]) != 0 ||
+      !keeps_axes(r, part[0]) ||
       sl__onnx_get_either(r, part[0], "axes", 1, &list, &count) != SL_OK || count < 1)
     return false;
   for (int i = 0; i < count; i++)
@@ -255,7 +261,7 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   int64_t axes[2];
   value_of input = *x;
   *found = false;
-  if (!find_rms(r, node, part, &o.epsilon, axes) || !take_axes(x, axes, &o)) return SL_OK;
+  if (!find_rms(r, node, x, part, &o.epsilon, axes) || !take_axes(x, axes, &o)) return SL_OK;
   SL__TRY(settle_epsilon(r, part[1], &o.epsilon));
   for (int i = 0; i < 4; i++) done(r, part[i]);
   const node_of *last = part[3];
@@ -290,16 +296,13 @@ static const node_of *find_square(reader *r, const node_of *mean, const node_of 
   return is_product && v->uses == 3 ? square : NULL;
 }
 
-/* Has the first mean the axes of the second one, and keep both them? */
-static bool are_alike(const reader *r, const node_of *const mean[2], const int64_t axes[2]) {
+/* Has the first mean the axes of the second one, and does it keep them, too? */
+static bool is_alike(const reader *r, const node_of *mean, const int64_t axes[2]) {
   const int64_t *list;
-  int64_t keeps = 1;
   int count;
-  bool alike =
-      sl__onnx_get_either(r, mean[0], "axes", 1, &list, &count) == SL_OK && count == axes[1];
+  bool alike = keeps_axes(r, mean) &&
+               sl__onnx_get_either(r, mean, "axes", 1, &list, &count) == SL_OK && count == axes[1];
   for (int i = 0; alike && i < count; i++) alike = list[i] == axes[0] + i;
-  for (int i = 0; alike && i < 2; i++)
-    alike = sl__onnx_get_whole(r, mean[i], "keepdims", 1, &keeps) == SL_OK && keeps == 1;
   return alike;
 }
 
@@ -334,8 +337,8 @@ enum sl_status sl__onnx_read_centred(reader *r, const node_of *mean, const value
   const node_of *part[4] = {NULL}, *centred;
   const node_of *square = find_square(r, mean, &centred);
   int64_t axes[2];
-  *found = square && find_rms(r, square, part, &o.epsilon, axes) &&
-           are_alike(r, (const node_of *const[2]){mean, part[0]}, axes) && take_axes(x, axes, &o);
+  *found = square && find_rms(r, square, x, part, &o.epsilon, axes) && is_alike(r, mean, axes) &&
+           take_axes(x, axes, &o);
   if (!*found) return SL_OK;
   enum sl_status status = settle_epsilon(r, part[1], &o.epsilon);
   if (status != SL_OK) return status;

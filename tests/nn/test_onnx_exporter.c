@@ -386,6 +386,34 @@ static void norms_without_epsilon_are_refused(void **state) {
   refuse_epsilon(&g, none);
 }
 
+/* Without keepdims the means of samples [4, 4] are those of other rows; an epsilon of more axes
+ * gives the output more, too. */
+static void means_of_other_shapes_are_no_norms(void **state) {
+  (void)state;
+  static const int64_t list[] = {-1};
+  const struct sl__onnx_attribute dropped[] = {
+      {.name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1},
+      SL__ONNX_WHOLE("keepdims", 0)};
+  float weight[4];
+  struct sl_model *m;
+  struct graph g;
+  fill(weight, 4, 1);
+  make_rms(&g, &SL_SHAPE(4), weight);
+  g.node[1].attribute = dropped, g.node[1].attributes = 2;
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Add (Add)");
+  for (int axes = 3; axes <= 4; axes++) {
+    make_rms(&g, &SL_SHAPE(4), weight);
+    g.tensor[0].ndim = axes;
+    for (int d = 0; d < axes; d++) g.tensor[0].dim[d] = 1;
+    if (axes == 3) {
+      OK(sl_model_open(context, write_graph(&g), &m));
+      sl_model_free(m);
+    } else {
+      FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "/n/Add (Add)");
+    }
+  }
+}
+
 /* ---- splits, and transposes around recurrent layers ---- */
 
 enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
@@ -810,6 +838,7 @@ int main(void) {
                                      cmocka_unit_test(other_parts_are_refused),
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(norms_without_epsilon_are_refused),
+                                     cmocka_unit_test(means_of_other_shapes_are_no_norms),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
                                      cmocka_unit_test(ranges_of_the_batch_are_refused),
