@@ -308,8 +308,20 @@ static enum sl_status read_text(struct parser *p, const struct sl__csv_field *fi
   return SL_OK;
 }
 
+/* Each number would be a text of its own. Where commas separate, no field without quotes has one.
+ */
+static bool has_decimal_comma(const struct sl__csv_field *field) {
+  char *comma = field->quoted ? NULL : memchr(field->text, ',', field->size);
+  float value;
+  if (!comma) return false;
+  *comma = '.';
+  bool is_number = sl__csv_number(field, &value);
+  *comma = ',';
+  return is_number;
+}
+
 /* A number in a column whose first field made it one of texts: that field may stand for a missing
- * value, or have a decimal comma, and each number would be a text of its own. */
+ * value, and each number would be a text of its own. */
 static enum sl_status number_among_texts(struct parser *p, const struct sl__csv_field *field) {
   const struct sl__csv_column *column = &p->csv->column[field->column - 1];
   const struct sl__word *first = &column->words.entries[0];
@@ -326,11 +338,15 @@ static enum sl_status read_value(struct parser *p, const struct sl__csv_field *f
                                  float *value) {
   struct sl__csv_column *column = &p->csv->column[field->column - 1];
   bool number = sl__csv_number(field, value);
+  bool are_texts = column->kind == SL__CSV_TEXT && !column->text_line; /* whatever the fields */
+  if (!number && !are_texts && has_decimal_comma(field))
+    return bad_field(p, field,
+                     "has a decimal comma; write numbers with a point, or quotes around texts");
   if (column->kind == SL__CSV_UNKNOWN) {
     column->kind = number ? SL__CSV_NUMBER : SL__CSV_TEXT;
     if (!number) column->text_line = field->line;
   }
-  if (column->kind == SL__CSV_TEXT && column->text_line && number && !field->quoted)
+  if (column->kind == SL__CSV_TEXT && !are_texts && number && !field->quoted)
     return number_among_texts(p, field);
   if (column->kind == SL__CSV_TEXT) return read_text(p, field, value);
   if (!number) return bad_field(p, field, "is no number, but a number is due");

@@ -92,6 +92,10 @@ static void test_classes(void **state) {
   OK(parse("x,y\nb,1\n\"7\",2\nb,3\n", &to_y, &csv)); /* a number in quotes may be a text */
   assert_int_equal(csv.column[0].level_count, 2);
   sl__csv_free(&csv);
+  OK(parse("x;y\n1,2,3;1\n\"1,2\";2\na,b;3\n", &to_y, &csv));
+  assert_int_equal(csv.column[0].level_count, 3);
+  assert_string_equal(csv.column[0].levels[0], "1,2");
+  sl__csv_free(&csv);
 }
 
 static void test_mistakes(void **state) {
@@ -116,7 +120,11 @@ static void test_mistakes(void **state) {
       {"x,y\n?,2\n\n1,4\n",
        "line 4, column 1 (\"x\"): \"1\" is a number, but line 2 has the text \"?\""},
       {"x,y\n1,inf\n1,4\n", "line 3, column 2 (\"y\"): \"4\" is a number, but line 2 has"},
-      {"x;y\n0,5;2\n1;4\n", "line 3, column 1 (\"x\"): \"1\" is a number, but line 2 has"},
+      {"x;y\n\"0,5\";2\n1;4\n", "line 3, column 1 (\"x\"): \"1\" is a number, but line 2 has"},
+      {"x;y\n0,5;2\n1;4\n", "line 2, column 1 (\"x\"): \"0,5\" has a decimal comma; write numbers"},
+      {"x\ty\n1\t-2,5e3\n", "line 2, column 2 (\"y\"): \"-2,5e3\" has a decimal comma"},
+      {"x;y\n1;2\n1,5;2\n", "line 3, column 1 (\"x\"): \"1,5\" has a decimal comma"},
+      {"x;y\n?;2\n,5;2\n", "line 3, column 1 (\"x\"): \",5\" has a decimal comma"},
       {"x,y\n1,2\n3,nan\n", "line 3, column 2 (\"y\"): \"nan\" is a missing value"},
       {"c,y\n\"a\nb\",2\nc,x\n", "line 4, column 2 (\"y\"): \"x\" is no number"},
       {"x,y\n1,2\n\"3,4\n", "line 3, column 1: a quote is not closed"},
