@@ -31,7 +31,8 @@ static void leave(void) { pthread_mutex_unlock(&library); }
 static hid_t dataset_of(const struct sl__array *array) { return (hid_t)(intptr_t)array->handle; }
 
 static hid_t memory_type(const struct sl__array *array) {
-  return array->layout.element.kind == 'f' ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT64;
+  char kind = array->layout.element.kind;
+  return kind == 'f' ? H5T_NATIVE_FLOAT : kind == 'u' ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
 }
 
 /* Only the slice's elements are read: libhdf5 unpacks the chunks that have some. */
@@ -63,16 +64,24 @@ static void close_dataset(struct sl__array *array) {
   leave();
 }
 
+/* As in sl__element; 0: no numbers. HDF5 has no truth values: h5py makes enums of two values. */
+static char kind_of(hid_t type) {
+  switch (H5Tget_class(type)) {
+    case H5T_FLOAT: return 'f';
+    case H5T_INTEGER: return H5Tget_sign(type) == H5T_SGN_NONE ? 'u' : 'i';
+    case H5T_ENUM: return H5Tget_size(type) == 1 && H5Tget_nmembers(type) == 2 ? 'i' : 0;
+    default: return 0;
+  }
+}
+
 static enum sl_status read_type(struct sl__array *array) {
   static const uint16_t one = 1;
   hid_t type = H5Dget_type(dataset_of(array));
-  H5T_class_t class = type >= 0 ? H5Tget_class(type) : H5T_NO_CLASS;
+  char kind = type >= 0 ? kind_of(type) : 0;
   if (type >= 0) H5Tclose(type);
-  if (class != H5T_FLOAT && class != H5T_INTEGER)
-    return sl__fail(SL_BAD_FILE, "%s: its elements are no numbers", array->name);
-  array->layout.element = (struct sl__element){.kind = class == H5T_FLOAT ? 'f' : 'i',
-                                               .size = class == H5T_FLOAT ? 4 : 8,
-                                               .big_endian = *(const uint8_t *)&one == 0};
+  if (!kind) return sl__fail(SL_BAD_FILE, "%s: its elements are no numbers", array->name);
+  array->layout.element = (struct sl__element){
+      .kind = kind, .size = kind == 'f' ? 4 : 8, .big_endian = *(const uint8_t *)&one == 0};
   return SL_OK;
 }
 

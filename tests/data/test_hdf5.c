@@ -111,6 +111,48 @@ static void test_values(void **state) {
 
 /* Several inputs and targets by name, in groups or not: fields in that order, whatever their kinds
  * of numbers; the field's name is the part behind the last slash. */
+/* h5py's type of NumPy's bool, or another enum of one byte. */
+static hid_t make_enum(int members) {
+  static const char *const names[] = {"FALSE", "TRUE", "NONE"};
+  hid_t type = H5Tenum_create(H5T_NATIVE_INT8);
+  for (int8_t i = 0; i < members; i++) H5Tenum_insert(type, names[i], &i);
+  return type;
+}
+
+/* As .npz files' arrays: unsigned numbers from 2^63 on, and bools. */
+static void test_kinds(void **state) {
+  (void)state;
+  static const uint64_t wide[4] = {3, (uint64_t)1 << 63, UINT64_MAX, 1};
+  static const int8_t flags[4] = {1, 0, 1, 1};
+  const char *path = in_folder("kinds.h5");
+  hsize_t count = 4;
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t boolean = make_enum(2), other = make_enum(3);
+  hid_t space = H5Screate_simple(1, &count, NULL);
+  H5Dclose(H5Dcreate2(file, "other", other, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  hid_t set_x = H5Dcreate2(file, "x", H5T_STD_U64BE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t set_y = H5Dcreate2(file, "y", boolean, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(set_x, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, wide) >= 0);
+  assert_true(H5Dwrite(set_y, boolean, H5S_ALL, H5S_ALL, H5P_DEFAULT, flags) >= 0);
+  H5Dclose(set_x), H5Dclose(set_y), H5Sclose(space), H5Tclose(boolean), H5Tclose(other);
+  H5Fclose(file);
+  for (int part = 0; part < 2; part++) {
+    struct sl_dataset *set;
+    OK(sl_dataset_read(path, &(struct sl_reader_options){.raw = true}, part == 0, &set));
+    assert_int_equal(sl_dataset_info(set)->classes, 2);
+    for (int64_t i = 0; i < sl_dataset_info(set)->count; i++) {
+      int64_t number = sl_dataset_number(set, i);
+      float x;
+      int32_t label;
+      OK(sl_dataset_get(set, i, &x, &label));
+      assert_true(x == (float)wide[number] && label == flags[number]);
+    }
+    sl_dataset_free(set);
+  }
+  FAILS(open_set(path, (struct sl_reader_options){.target = "other"}), SL_BAD_FILE,
+        "its elements are no numbers");
+}
+
 static void test_names(void **state) {
   (void)state;
   struct sl_reader_options options = {
@@ -349,12 +391,19 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_labels),         cmocka_unit_test(test_values),
-      cmocka_unit_test(test_colon),          cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_names),          cmocka_unit_test(test_names_of_inputs),
-      cmocka_unit_test(test_names_refused),  cmocka_unit_test(test_names_cut),
-      cmocka_unit_test(test_slices),         cmocka_unit_test(test_slice_fields),
-      cmocka_unit_test(test_slices_refused), cmocka_unit_test(test_cut),
+      cmocka_unit_test(test_labels),
+      cmocka_unit_test(test_values),
+      cmocka_unit_test(test_kinds),
+      cmocka_unit_test(test_colon),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_names_of_inputs),
+      cmocka_unit_test(test_names_refused),
+      cmocka_unit_test(test_names_cut),
+      cmocka_unit_test(test_slices),
+      cmocka_unit_test(test_slice_fields),
+      cmocka_unit_test(test_slices_refused),
+      cmocka_unit_test(test_cut),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
