@@ -339,6 +339,16 @@ OWN = {
             "conv_transpose2d", "up", channels=4, kernel_h=3, stride_h=2, pad_h=1, output_pad_h=1
         ),
         layer("conv_transpose2d", "last", channels=2, kernel_h=2, stride_h=2, groups=2),
+        layer(
+            "conv_transpose2d",
+            "more",
+            channels=2,
+            kernel_h=3,
+            pad_h=2,
+            output_pad_h=2,
+            output_pad_w=1,
+            dilation_h=3,
+        ),
     ),
     "rows": architecture(
         [4, 21],
@@ -348,6 +358,16 @@ OWN = {
         layer("avgpool1d", "pool2", kernel=2),
         layer("conv_transpose1d", "up", channels=6, kernel=3, stride=2, pad=1, output_pad=1),
         layer("conv_transpose1d", "wide", channels=4, kernel=2, dilation=2, groups=2),
+        layer(
+            "conv_transpose1d",
+            "more",
+            channels=4,
+            kernel=2,
+            stride=2,
+            pad=2,
+            output_pad=3,
+            dilation=4,
+        ),
         layer("maxpool1d", "pool3", **{"global": True}),
         layer("dense", "fc", features=3),
     ),

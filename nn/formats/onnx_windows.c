@@ -7,7 +7,9 @@
 
 struct window {
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-  bool is_1d; /* over rows [C, L]: the heights are those of one row */
+  int less_h, less_w; /* of a transposed one: padding that the end has less than the start */
+  bool is_1d;         /* over rows [C, L]: the heights are those of one row */
+  bool transposed;
 };
 
 /* Reads two numbers of a list attribute, or the second one of a window over rows, each at least
@@ -32,6 +34,11 @@ static enum sl_status read_pair(const reader *r, const node_of *node, const char
   return SL_OK;
 }
 
+/* Less padding at the end is a transposed convolution's output_pad. */
+static bool fits_end(const struct window *w, int64_t start, int64_t end) {
+  return start == end || (w->transposed && 0 <= end && end < start);
+}
+
 static enum sl_status read_pads(const reader *r, const node_of *node, struct window *w) {
   const int64_t *pads;
   const char *way;
@@ -50,7 +57,7 @@ static enum sl_status read_pads(const reader *r, const node_of *node, struct win
   } else if (w->is_1d) {
     count = 0;
   }
-  if (count != 4 || pads[0] != pads[2] || pads[1] != pads[3])
+  if (count != 4 || !fits_end(w, pads[0], pads[2]) || !fits_end(w, pads[1], pads[3]))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute pads: both sides must have the same");
   int64_t high = (int64_t)w->dilation_h * (w->kernel_h - 1) + 1,
@@ -63,6 +70,8 @@ static enum sl_status read_pads(const reader *r, const node_of *node, struct win
         (long long)pads[0], (long long)pads[1], (long long)high, (long long)wide);
   w->pad_h = (int)pads[0];
   w->pad_w = (int)pads[1];
+  w->less_h = (int)(pads[0] - pads[2]);
+  w->less_w = (int)(pads[1] - pads[3]);
 out:
   return status;
 }
@@ -96,10 +105,10 @@ out:
   return status;
 }
 
-/* transposed: the weight's first dimension is the input's. */
+/* Of a transposed one the weight's first dimension is the input's. */
 static enum sl_status check_conv(const reader *r, const node_of *node, const value_of *x,
-                                 const struct sl__onnx_tensor *weight, bool transposed,
-                                 struct window *w, int64_t *groups) {
+                                 const struct sl__onnx_tensor *weight, struct window *w,
+                                 int64_t *groups) {
   enum sl_status status;
   SL__TRY(sl__onnx_get_whole(r, node, "group", 1, groups));
   if (*groups < 1 || *groups > SL__ONNX_MOST)
@@ -114,7 +123,7 @@ static enum sl_status check_conv(const reader *r, const node_of *node, const val
   w->kernel_h = (int)high;
   w->kernel_w = (int)wide;
   SL__TRY(read_window(r, node, w));
-  int64_t channels = transposed ? weight->dim[0] : weight->dim[1] * *groups;
+  int64_t channels = w->transposed ? weight->dim[0] : weight->dim[1] * *groups;
   if (x->view.ndim != last || x->view.dim[0] != channels || w->kernel_h != high ||
       w->kernel_w != wide)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
@@ -141,7 +150,7 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, x.view.ndim == 2 ? 3 : 4, &weight));
-  SL__TRY(check_conv(r, node, &x, weight, false, &w, &groups));
+  SL__TRY(check_conv(r, node, &x, weight, &w, &groups));
   SL__TRY(sl__onnx_read_bias(r, node, 2, weight->dim[0], &bias));
   struct sl_conv2d_options o = {.channels = (int)weight->dim[0],
                                 .kernel_h = w.kernel_h,
@@ -176,7 +185,7 @@ out:
 enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *weight;
   const node_of *last = node;
-  struct window w = {0};
+  struct window w = {.transposed = true};
   int output_h = 0, output_w = 0;
   enum sl_status status;
   const float *bias;
@@ -184,7 +193,7 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, x.view.ndim == 2 ? 3 : 4, &weight));
-  SL__TRY(check_conv(r, node, &x, weight, true, &w, &groups));
+  SL__TRY(check_conv(r, node, &x, weight, &w, &groups));
   SL__TRY(read_pair(r, node, "output_padding", w.is_1d, 0, &output_h, &output_w));
   if (weight->dim[1] < 1 || weight->dim[1] > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
@@ -199,8 +208,8 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
       .pad_h = w.pad_h,
       .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
       .pad_h_only = w.pad_h && !w.pad_w,
-      .output_pad_h = output_h,
-      .output_pad_w = output_w,
+      .output_pad_h = output_h + w.less_h,
+      .output_pad_w = output_w + w.less_w,
       .groups = groups == 1 ? 0 : (int)groups,
       .dilation_h = dilation_h_of(&w),
       .dilation_w = dilation_w_of(&w),
@@ -210,7 +219,7 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
                                             .kernel = w.kernel_w,
                                             .stride = w.stride_w == 1 ? 0 : w.stride_w,
                                             .pad = w.pad_w,
-                                            .output_pad = output_w,
+                                            .output_pad = o.output_pad_w,
                                             .dilation = w.dilation_w == 1 ? 0 : w.dilation_w,
                                             .groups = o.groups,
                                             .no_bias = o.no_bias,

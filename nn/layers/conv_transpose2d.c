@@ -166,17 +166,29 @@ static struct sl__onnx_attribute numbers(const struct sl__layer *layer, const ch
       .name = name, .type = SL__ONNX_INTS, .ints = list + skipped, .count = count - skipped};
 }
 
+/* ONNX's output_padding is below the stride: what is left is padding that the end has less. */
+static int above(int output_pad, int stride) {
+  return output_pad < stride ? 0 : output_pad - stride + 1;
+}
+
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const struct sl_conv_transpose2d_options all = options_of(layer), *o = &all;
   struct sl__groupconv2d g = parameters(layer);
   const struct sl__conv2d *c = &g.conv;
+  int above_h = above(o->output_pad_h, c->stride_h), above_w = above(o->output_pad_w, c->stride_w);
+  if (above_h > c->pad_h || above_w > c->pad_w) {
+    w->status = sl__layer_fail(layer, SL_UNSUPPORTED,
+                               "ONNX has no output_pad that is as large as stride + pad; save the "
+                               "model as .json");
+    return "";
+  }
   const char *x = sl__onnx_input(w, 0), *weight = sl__onnx_param(w, "weight"),
              *bias = sl__onnx_param(w, "bias");
   const int64_t kernel[] = {c->kernel_h, c->kernel_w}, stride[] = {c->stride_h, c->stride_w},
                 dilation[] = {g.dilation_h, g.dilation_w},
-                output_pad[] = {o->output_pad_h, o->output_pad_w},
-                pads[] = {c->pad_h, c->pad_w, c->pad_h, c->pad_w},
-                row_pads[] = {0, 0, c->pad_w, c->pad_w};
+                output_pad[] = {o->output_pad_h - above_h, o->output_pad_w - above_w},
+                pads[] = {c->pad_h, c->pad_w, c->pad_h - above_h, c->pad_w - above_w},
+                row_pads[] = {0, 0, pads[1], pads[3]};
   const char *y = sl__onnx_node(
       w, NULL, "ConvTranspose", SL__ONNX_NAMES(x, weight, bias),
       SL__ONNX_ATTRIBUTES(

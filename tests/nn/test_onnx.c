@@ -231,6 +231,8 @@ static struct sl_model *convolved(void) {
   OK(sl_conv_transpose2d(m, "last",
                          &(struct sl_conv_transpose2d_options){.channels = 2,
                                                                .kernel_h = 2,
+                                                               .pad_h = 1,
+                                                               .output_pad_h = 1,
                                                                .dilation_h = 2,
                                                                .no_bias = true,
                                                                .activation = SL_ACTIVATION_TANH}));
@@ -1004,6 +1006,41 @@ static enum sl_status parse(const uint8_t *bytes, size_t size) {
   return status;
 }
 
+static void check_list(const struct sl__onnx_node *node, const char *name, int64_t first,
+                       int64_t last) {
+  int i = 0;
+  while (strcmp(node->attribute[i].name, name) != 0) assert_true(++i < node->attributes);
+  const struct sl__onnx_attribute *a = &node->attribute[i];
+  assert_true(a->ints[0] == first && a->ints[a->count - 1] == last);
+}
+
+/* ONNX's output_padding is below the stride, the layer's perhaps only below the dilation: the rest
+ * becomes padding that the end has less, as far as there is some. */
+static void output_padding_is_below_the_stride(void **state) {
+  (void)state;
+  struct sl_conv_transpose1d_options o = {
+      .channels = 3, .kernel = 3, .stride = 2, .pad = 2, .output_pad = 3, .dilation = 4};
+  struct sl_model *m = new_model(SL_SHAPE(2, 7)), *opened;
+  const char *path = in_folder("m.onnx");
+  OK(sl_conv_transpose1d(m, "up", &o));
+  OK(sl_model_save(m, path));
+  struct bytes b = read_bytes(path);
+  struct sl__onnx_graph graph = {.path = path, .most = SIZE_MAX};
+  OK(sl__onnx_file_parse(&graph, b.at, b.size));
+  check_list(&graph.node[0], "output_padding", 1, 1);
+  check_list(&graph.node[0], "pads", 2, 0);
+  sl__onnx_graph_free(&graph);
+  free(b.at);
+  OK(sl_model_open(context, path, &opened));
+  check_same_answers(m, opened);
+  sl_model_free(opened), sl_model_free(m);
+  m = new_model(SL_SHAPE(2, 7));
+  o.pad = 1;
+  OK(sl_conv_transpose1d(m, "up", &o));
+  FAILS(sl_model_save(m, path), SL_UNSUPPORTED, "layer up (conv_transpose1d): ONNX has no");
+  sl_model_free(m);
+}
+
 /* A file may end in any place; the last field says of which operator set it is. */
 static void cut_files_are_refused(void **state) {
   static const char *const names[] = {"onnx_residual.onnx", "onnx_words.onnx"};
@@ -1093,6 +1130,7 @@ int main(void) {
                                      cmocka_unit_test(weights_are_loaded),
                                      cmocka_unit_test(weights_go_by_parameter),
                                      cmocka_unit_test(init_and_group_are_lost),
+                                     cmocka_unit_test(output_padding_is_below_the_stride),
                                      cmocka_unit_test(a_programs_own_kind_is_refused),
                                      cmocka_unit_test(an_older_exporters_file_is_read),
                                      cmocka_unit_test(both_outputs_of_a_recurrent_layer_are_read),
