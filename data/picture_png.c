@@ -15,6 +15,8 @@ bool sl__is_png(const uint8_t *bytes, size_t size) {
 #ifdef SL_HAVE_PNG
 #include <png.h>
 
+enum { SIGNATURE = 8 }; /* bytes before the first chunk */
+
 /* As it is kept in the file: the eye's grey of a colour is for prepare() to make, of any kind of
  * file. */
 static const char *read_pixels(png_image *image, struct sl__picture *picture) {
@@ -31,14 +33,44 @@ static const char *read_pixels(png_image *image, struct sl__picture *picture) {
   return NULL;
 }
 
+/* Bytes of the chunk there: length, type, data, checksum; 0: its pixels or the file's end. */
+static size_t chunk_size(const uint8_t *at, size_t left) {
+  const size_t frame = 12;
+  if (left < frame || !memcmp(at + 4, "IDAT", 4)) return 0;
+  size_t length = png_get_uint_32(at);
+  return length > left - frame ? 0 : frame + length;
+}
+
+static bool is_gamma(const uint8_t *chunk) {
+  return !memcmp(chunk + 4, "gAMA", 4) || !memcmp(chunk + 4, "cICP", 4);
+}
+
+/* A copy without the chunks from which libpng would convert the values to sRGB: models are trained
+ * on the stored ones, as PIL gives them. *size becomes the copy's; NULL: no memory. */
+static uint8_t *without_gamma(const uint8_t *bytes, size_t *size) {
+  uint8_t *copy = malloc(*size);
+  size_t at = SIGNATURE, to = SIGNATURE, chunk;
+  if (!copy) return NULL;
+  memcpy(copy, bytes, SIGNATURE);
+  for (; (chunk = chunk_size(bytes + at, *size - at)); at += chunk) {
+    if (is_gamma(bytes + at)) continue;
+    memcpy(copy + to, bytes + at, chunk);
+    to += chunk;
+  }
+  memcpy(copy + to, bytes + at, *size - at);
+  *size = to + (*size - at);
+  return copy;
+}
+
 const char *sl__png_read(const uint8_t *bytes, size_t size, struct sl__picture *picture) {
   png_image image = {.version = PNG_IMAGE_VERSION};
-  if (!png_image_begin_read_from_memory(&image, bytes, size)) {
-    png_image_free(&image);
-    return "is no PNG, damaged, or cut short";
-  }
-  const char *why = read_pixels(&image, picture);
+  const char *why = "is no PNG, damaged, or cut short";
+  if (size < SIGNATURE) return why;
+  uint8_t *copy = without_gamma(bytes, &size);
+  if (!copy) return "is too large for the memory";
+  if (png_image_begin_read_from_memory(&image, copy, size)) why = read_pixels(&image, picture);
   png_image_free(&image);
+  free(copy);
   return why;
 }
 #else

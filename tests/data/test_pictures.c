@@ -318,6 +318,34 @@ static void test_png(void **state) {
   assert_non_null(sl__picture_read(bytes, size / 2, 3, 3, &picture));
   sl__picture_free(&picture);
 }
+
+/* The stored values, as PIL gives them, whatever the file says of their gamma. */
+static void test_png_gamma(void **state) {
+  (void)state;
+  enum { HEADER = 8 + 25 };
+  static const uint8_t gamma[] = {0,    0,    0,    4,   'g',  'A',
+                                  'M',  'A',  0,    1,   0x86, 0xa0, /* linear */
+                                  0x31, 0xe8, 0x96, 0x5f};
+  static const uint8_t srgb[] = {0, 0, 0, 1, 's', 'R', 'G', 'B'};
+  static uint8_t pixels[MOST], bytes[2 * MOST];
+  png_alloc_size_t size = sizeof bytes - sizeof gamma;
+  png_image image = {
+      .version = PNG_IMAGE_VERSION, .width = 10, .height = 6, .format = PNG_FORMAT_RGB};
+  struct sl__picture picture = {0};
+  draw(pixels, 10, 6, 3, 7);
+  assert_true(png_image_write_to_memory(&image, bytes, &size, 0, pixels, 0, NULL));
+  size_t left = memcmp(bytes + HEADER, srgb, sizeof srgb) ? 0 : sizeof srgb + 5; /* that goes */
+  memmove(bytes + HEADER + sizeof gamma, bytes + HEADER + left, size - HEADER - left);
+  memcpy(bytes + HEADER, gamma, sizeof gamma);
+  size += sizeof gamma - left;
+  assert_null(sl__picture_read(bytes, size, 3, 3, &picture));
+  for (int i = 0; i < 180; i++) assert_int_equal(picture.values[i], pixels[i]);
+  for (size_t cut = HEADER; cut < HEADER + sizeof gamma + 8; cut++)
+    assert_non_null(sl__picture_read(bytes, cut, 3, 3, &picture));
+  memset(bytes + HEADER, 0xff, 4);
+  assert_non_null(sl__picture_read(bytes, size, 3, 3, &picture));
+  sl__picture_free(&picture);
+}
 #endif
 
 static enum sl_status open_good(void) {
@@ -344,7 +372,7 @@ int main(void) {
       cmocka_unit_test(test_direct),
 #endif
 #ifdef SL_HAVE_PNG
-      cmocka_unit_test(test_png),
+      cmocka_unit_test(test_png),         cmocka_unit_test(test_png_gamma),
 #endif
       cmocka_unit_test(test_allocations),
   };
