@@ -1,13 +1,16 @@
 /* ONNX's operators with weights but without windows (Gemm, MatMul, Gather, BatchNormalization), and
  * Dropout. */
+#include <float.h>
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
 
-/* ONNX's momentum is the weight of the past, ours that of the new value. 0.9f becomes exactly 0.1f.
- */
+/* ONNX's momentum is the weight of the past, ours that of the new value. 0.9f becomes exactly 0.1f,
+ * the layer's default, which its option's 0 is. 1 becomes the least number above 0: a float loses
+ * what it adds, and the statistics stay as they are. */
 static float momentum_of(float kept) {
   float momentum = (float)(1.0 - sl__short_real(kept));
+  if (kept == 1) return FLT_MIN;
   return momentum > 0 && momentum <= 1 && momentum != 0.1f ? momentum : 0;
 }
 

@@ -4,6 +4,7 @@
  * are compared by tests/tools/test_check_onnx.sh. */
 #include "tests/common/many_kinds.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "core/base/safetensors.h"
@@ -1041,6 +1042,32 @@ static void output_padding_is_below_the_stride(void **state) {
   sl_model_free(m);
 }
 
+/* ONNX's momentum of 1 is not the layer's default, which the option's 0 is. */
+static void statistics_that_stay_are_kept(void **state) {
+  (void)state;
+  static const float kept[] = {1, 0.9f};
+  for (int i = 0; i < 2; i++) {
+    struct sl_batchnorm_options o = {.momentum = i ? 0 : FLT_MIN};
+    struct sl_model *m = new_model(SL_SHAPE(2, 3)), *opened;
+    const char *path = in_folder("m.onnx");
+    OK(sl_batchnorm(m, "bn", &o));
+    OK(sl_model_save(m, path));
+    struct bytes b = read_bytes(path);
+    struct sl__onnx_graph graph = {.path = path, .most = SIZE_MAX};
+    OK(sl__onnx_file_parse(&graph, b.at, b.size));
+    const struct sl__onnx_attribute *a = graph.node[0].attribute;
+    while (strcmp(a->name, "momentum") != 0) a++;
+    assert_true(a->f == kept[i]);
+    sl__onnx_graph_free(&graph);
+    free(b.at);
+    OK(sl_model_open(context, path, &opened));
+    char *first = text_of(m), *second = text_of(opened);
+    assert_string_equal(first, second);
+    free(first), free(second);
+    sl_model_free(opened), sl_model_free(m);
+  }
+}
+
 /* A file may end in any place; the last field says of which operator set it is. */
 static void cut_files_are_refused(void **state) {
   static const char *const names[] = {"onnx_residual.onnx", "onnx_words.onnx"};
@@ -1131,6 +1158,7 @@ int main(void) {
                                      cmocka_unit_test(weights_go_by_parameter),
                                      cmocka_unit_test(init_and_group_are_lost),
                                      cmocka_unit_test(output_padding_is_below_the_stride),
+                                     cmocka_unit_test(statistics_that_stay_are_kept),
                                      cmocka_unit_test(a_programs_own_kind_is_refused),
                                      cmocka_unit_test(an_older_exporters_file_is_read),
                                      cmocka_unit_test(both_outputs_of_a_recurrent_layer_are_read),
