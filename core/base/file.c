@@ -463,12 +463,6 @@ void sl__file_abandon(struct sl__file *file) {
   file_free(file);
 }
 
-static bool is_same_inode(const char *a, const char *b) {
-  struct stat in_a, in_b;
-  return stat(a, &in_a) == 0 && stat(b, &in_b) == 0 && in_a.st_dev == in_b.st_dev &&
-         in_a.st_ino == in_b.st_ino;
-}
-
 static const char *name_in_folder(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? slash + 1 : path;
@@ -476,9 +470,9 @@ static const char *name_in_folder(const char *path) {
 
 bool sl__file_is_same(const char *a, const char *b) {
   char in_a[PATH_MAX], in_b[PATH_MAX];
-  if (is_same_inode(a, b)) return true;
+  if (sl__is_same_inode(a, b)) return true;
   return !strcmp(name_in_folder(a), name_in_folder(b)) && folder_of(a, in_a) &&
-         folder_of(b, in_b) && is_same_inode(in_a, in_b);
+         folder_of(b, in_b) && sl__is_same_inode(in_a, in_b);
 }
 
 /* ---- for programs ---- */

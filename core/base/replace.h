@@ -21,4 +21,11 @@ static inline void sl__keep_owner_and_mode(int fd, const struct stat *before) {
   if (fchmod(fd, mode) != 0) return; /* a file system without modes; elsewhere it stays private */
 }
 
+/* Do both paths lead to one file that is there, by whatever names or links? */
+static inline bool sl__is_same_inode(const char *a, const char *b) {
+  struct stat in_a, in_b;
+  return stat(a, &in_a) == 0 && stat(b, &in_b) == 0 && in_a.st_dev == in_b.st_dev &&
+         in_a.st_ino == in_b.st_ino;
+}
+
 #endif

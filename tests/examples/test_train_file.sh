@@ -198,6 +198,24 @@ refused 1 'output is \[3\], but .* has 2 classes' "$train" three.json --data tab
 refused 2 'no model is named' "$train"
 refused 2 "'b.json': not understood; MODEL.json is given already: 'a.json'" "$train" a.json b.json
 refused 1 'none.json: cannot be opened' "$train" none.json
+cp table.csv kept.csv; cp mlp.json kept.json; cp y.safetensors kept.safetensors; cp some.csv held.csv
+for option in save best log report-failure; do
+  refused 2 "--$option ./table.csv: would overwrite --data table.csv; name another file" \
+    "$train" mlp.json --data table.csv --target y "--$option" ./table.csv
+done
+refused 2 '--log held.csv: would overwrite --validation' \
+  "$train" mlp.json --data table.csv --target y --validation held.csv --log held.csv
+refused 2 '--save mlp.json: would overwrite mlp.json' \
+  "$train" mlp.json --data table.csv --target y --save mlp.json
+refused 2 '--save mlp.json: would overwrite --model' \
+  "$train" --model mlp.json --data table.csv --target y --save mlp.json
+refused 2 '--log y.safetensors: would overwrite --load' \
+  "$train" mlp.json --data table.csv --target y --load y.safetensors --log y.safetensors
+cmp -s table.csv kept.csv && cmp -s mlp.json kept.json && cmp -s y.safetensors kept.safetensors &&
+  cmp -s some.csv held.csv
+verdict $? "no output takes the place of an input"
+run mlp.json --data table.csv --target y --steps 1 --load y.safetensors --save y.safetensors
+verdict $? "weights may go on in their file"
 net odd.json '[3]' '{"name": "fc", "kind": "densest", "features": 3}'
 refused 1 'layer fc is of kind "densest"' "$train" odd.json --data table.csv --target kind
 net odd.json '[3]' '{"name": "fc", "kind": "dense", "width": 3}'

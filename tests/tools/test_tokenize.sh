@@ -57,6 +57,16 @@ refuses 1 "a vocabulary of 256 tokens cannot be made" --train --vocabulary 256 -
 refuses 1 "one: is damaged or cut short" --tokenizer one -o x.bin one
 refuses 1 "No such file" --tokenizer gpt2.json -o x.bin none
 refuses 1 "which the tokenizer does not have" --tokenizer small.json --decode mine.bin
+cp two sh.txt; ln -s sh.txt link.txt; cp gpt2.json kept.json
+refuses 2 "--output sh.txt: would overwrite ./sh.txt; name another file" --tokenizer gpt2.json \
+  ./sh.txt -o sh.txt
+refuses 2 "--save link.txt: would overwrite sh.txt" --train --save link.txt one sh.txt
+refuses 2 "--output gpt2.json: would overwrite --tokenizer gpt2.json" --tokenizer gpt2.json \
+  -o gpt2.json one
+refuses 2 "--output mine.bin: would overwrite mine.bin" --tokenizer gpt2.json --decode \
+  -o mine.bin mine.bin
+cmp -s two sh.txt && cmp -s kept.json gpt2.json
+verdict $? "no output takes the place of an input"
 [ ! -e x.bin ] && [ ! -e x.json ]
 verdict $? "and nothing is written"
 echo "1..$n"

@@ -175,6 +175,7 @@ printf 'Name: other\nModel: foreign\nJobId: 1\nWorkerId: 7\nStartTime: 0\nEndTim
 refused 1 'holds no task of Starling' "$trace" "$work/foreign"
 mkdir "$work/ranks" "$work/ranks/rank0"; refused 1 'a folder for each rank' "$trace" "$work/ranks"
 refused 2 'no trace is named' "$trace"
+refused 2 'tasks.rec: would overwrite' "$trace" --json "$work/t/tasks.rec" "$work/t/tasks.rec"
 refused 2 '--peak' "$trace" --peak fast "$work/t"
 
 # ---- whole traces, once more ----

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/json.h"
+#include "core/base/replace.h"
 #include "tools/common/command_line.h"
 
 enum { FIRST_KEY = 256, KEY_MANUAL = 0x10000, KEY_COMPLETION };
@@ -214,6 +215,41 @@ static void parse_row(const struct argp_state *state, const struct option_set *s
   if (set->given) set->given[number] = text ? text : "";
 }
 
+/* The next row that has the flag, from row *i of set *s on, and its file; NULL: none is left. */
+static const struct option_row *next_file(const struct option_program *program, unsigned flag,
+                                          int *s, size_t *i, const char **path) {
+  for (; *s < OPTION_MAX_SETS; ++*s, *i = 0)
+    while (*i < program->sets[*s].count) {
+      const struct option_row *row = &program->sets[*s].rows[(*i)++];
+      if (!(row->flags & flag)) continue;
+      *path = *(const char *const *)((const char *)program->sets[*s].values + row->field);
+      if (*path) return row;
+    }
+  return NULL;
+}
+
+/* reader: the option that names the file to be read; NULL: an argument does. */
+static void check_written(const struct argp_state *state, const struct option_row *reader,
+                          const char *read) {
+  const struct option_row *writer;
+  const char *path;
+  int s = 0;
+  for (size_t i = 0; (writer = next_file(state->input, OPTION_WRITES, &s, &i, &path));) {
+    bool weights = reader && (reader->flags & writer->flags & OPTION_WEIGHTS);
+    if (weights || !sl__is_same_inode(path, read)) continue;
+    refuse(state, "--%s %s: would overwrite %s%s%s%s; name another file", writer->name, path,
+           reader ? "--" : "", reader ? reader->name : "", reader ? " " : "", read);
+  }
+}
+
+static void check_files(const struct argp_state *state) {
+  const struct option_row *reader;
+  const char *path;
+  int s = 0;
+  for (size_t i = 0; (reader = next_file(state->input, OPTION_READS, &s, &i, &path));)
+    check_written(state, reader, path);
+}
+
 static void parse_argument(struct argp_state *state, char *text) {
   const struct option_program *program = state->input;
   const char *why = NULL;
@@ -222,6 +258,7 @@ static void parse_argument(struct argp_state *state, char *text) {
   char **words = state->argv + state->next - 1;
   int taken = program->argument(program->input, words, state->argc - state->next + 1, &why);
   if (why) refuse(state, "%s", why);
+  for (int i = 0; i < taken; i++) check_written(state, NULL, words[i]);
   state->next += taken - 1;
 }
 
@@ -237,6 +274,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case ARGP_KEY_END:
       why = program->check ? program->check(program->input) : NULL;
       if (why) refuse(state, "%s", why);
+      check_files(state);
       return 0;
     default:
       if (!find_row(program, key, &set, &number)) return ARGP_ERR_UNKNOWN;

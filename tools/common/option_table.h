@@ -29,7 +29,12 @@ enum option_flags {
   OPTION_NOTED = 4,     /* checkpoints have it: it has a say in the training */
   OPTION_CLEARS = 8,    /* a flag that makes its field false: "no-shuffle" clears shuffle */
   OPTION_OPTIONAL = 16, /* its value may be left out; parse gets NULL then */
-  OPTION_NO_TRIAL = 32  /* starling-tune leaves it out: it writes files, or sets length or output */
+  OPTION_NO_TRIAL = 32, /* starling-tune leaves it out: it writes files, or sets length or output */
+  /* Of OPTION_TEXT: names a file that is read, or written. A file that is written must not be one
+   * that is read, here or by an argument, except where both options are of weights. */
+  OPTION_READS = 64,
+  OPTION_WRITES = 128,
+  OPTION_WEIGHTS = 256
 };
 
 /* An option of the training: most of the shared ones, and all that describe a network. */

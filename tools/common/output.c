@@ -47,6 +47,8 @@ int output_bytes(const char *path, const char *bytes, size_t size) {
 
 bool output_is_png(const char *path) { return ends_in(path, ".png"); }
 
+bool output_is_page(const char *path) { return ends_in(path, ".html") || ends_in(path, ".htm"); }
+
 bool output_name_is_fine(const char *path) { return ends_in(path, ".svg") || output_is_png(path); }
 
 struct canvas *output_canvas(const char *path, int width, int height) {

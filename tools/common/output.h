@@ -5,6 +5,7 @@
 #include "tools/common/canvas.h"
 
 bool output_is_png(const char *path);
+bool output_is_page(const char *path);      /* .html or .htm */
 bool output_name_is_fine(const char *path); /* .svg or .png */
 
 /* NULL where there is no memory. */

@@ -37,7 +37,8 @@ static const char *const x_units[] = {
 #define PIXELS .least = 200, .most = 10000
 
 static const struct option_row rows[] = {
-    {"output", "FILE", "The picture, .svg or .png", FIELD(output), .letter = 'o'},
+    {"output", "FILE", "The picture, .svg or .png", FIELD(output), .flags = OPTION_WRITES,
+     .letter = 'o'},
     {"log-scale", NULL, "Logarithmic axis of the loss", FIELD(chart.log_scale), .letter = 'l'},
     {"x", "UNIT", "The x axis in steps, epochs or seconds", FIELD(chart.x), .names = x_units},
     {"smooth", "STEPS", "Mean of about STEPS steps for the bold curve; 1: none", .least = 1,

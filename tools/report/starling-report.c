@@ -38,7 +38,8 @@ static const char *parse_trace(const struct option_row *row, const char *text, v
 #define FIELD(member) OPTION_FIELD(struct input, member)
 
 static const struct option_row rows[] = {
-    {"output", "FILE", "The page", FIELD(output), .letter = 'o'},
+    {"output", "FILE", "The page, .html or .htm", FIELD(output), .flags = OPTION_WRITES,
+     .letter = 'o'},
     {"trace", "DIR",
      "Add the summary and the picture of the trace that a trainer's --trace DIR wrote; may be "
      "given several times",
@@ -57,7 +58,11 @@ static int take_logs(void *values, char **words, int count, const char **why) {
 }
 
 static const char *check(void *input) {
-  return ((struct input *)input)->log_count ? NULL : "no log is named; see --help";
+  const struct input *in = input;
+  if (!in->log_count) return "no log is named; see --help";
+  return output_is_page(in->output)
+             ? NULL
+             : option_problem("--output %s: the name must end in .html or .htm", in->output);
 }
 
 static void parse(struct input *input, int argc, char **argv) {

@@ -27,10 +27,10 @@ struct question {
 
 static const struct option_row rows[] = {
     {"output", "FILE", "Draw the tasks, .svg or .png, a line a worker", FIELD(output),
-     .letter = 'o'},
+     .flags = OPTION_WRITES, .letter = 'o'},
     {"title", "TEXT", "The picture's title", FIELD(title),
      .unset = "the program, its steps and devices"},
-    {"json", "FILE", "Write the numbers there, as JSON", FIELD(json)},
+    {"json", "FILE", "Write the numbers there, as JSON", FIELD(json), .flags = OPTION_WRITES},
     {"draw", NULL,
      "Write trace.svg, trace.txt, trace.json and, with cairo, trace.png into DIR, print nothing",
      FIELD(draw)},

@@ -40,7 +40,7 @@ struct language {
        "FILE",                                                                                     \
        "A tokenizer.json of byte-level BPE, whose tokens take the place of --level's",             \
        OPTION_FIELD(type, member.tokenizer_file),                                                  \
-       .flags = OPTION_OWN,                                                                        \
+       .flags = OPTION_OWN | OPTION_READS,                                                         \
        .most = 4095},                                                                              \
   {                                                                                                \
     "words", "N", "Entries of the vocabulary at most; rarer ones become <unk>",                    \

@@ -91,7 +91,8 @@ static const struct option_row rows[] = {
     {"least", "PERCENT", "A smaller gain counts as none", FIELD(least), .least = 0, .most = 100},
 
     OPTION_TITLE("Output:"),
-    {"json", "FILE", "Write the table and the result there, too", FIELD(json)},
+    {"json", "FILE", "Write the table and the result there, too", FIELD(json),
+     .flags = OPTION_WRITES},
     {"quiet", NULL, "Print the table and the result only", FIELD(quiet), .letter = 'q'}};
 
 /* The remaining words are the program and its arguments. */
