@@ -173,6 +173,58 @@ mkdir "$work/foreign"
 printf 'Name: other\nModel: foreign\nJobId: 1\nWorkerId: 7\nStartTime: 0\nEndTime: 500\n\n' \
   >"$work/foreign/tasks.rec"
 refused 1 'holds no task of Starling' "$trace" "$work/foreign"
+# ---- files that starpu_fxt_tool has left cut ----
+# tool COMMAND: it is starpu_fxt_tool; $folder is where its files go
+mkdir "$work/bin"
+tool() {
+  { echo '#!/bin/sh'
+    echo 'while [ "$1" != -d ]; do shift; done; folder=$2'
+    echo "cp $work/t/paje.trace \"\$folder\""
+    echo "$1"; } >"$work/bin/starpu_fxt_tool"
+  chmod +x "$work/bin/starpu_fxt_tool"
+}
+fake="env PATH=$work/bin:$PATH $trace"
+for broken in "head -c 5000" "head -c 0"; do
+  damaged full; cp "$raw" "$work/full/prof_file_x_0"
+  tool "$broken $work/t/tasks.rec >\"\$folder/tasks.rec\""
+  refused 1 full/tasks.rec $fake "$work/full"
+  check "the cut file is removed" [ ! -e "$work/full/tasks.rec" ]
+  check "and made again later" sh -c '"$0" "$1" | grep -q ^window' "$trace" "$work/full"
+  $broken "$work/t/tasks.rec" >"$work/full/tasks.rec" # as older versions left it
+  check "a cut file that is there is made again" \
+    sh -c '"$0" "$1" | grep -q ^window' "$trace" "$work/full"
+done
+check "and the next time it is there" cmp -s "$work/full/tasks.rec" "$work/t/tasks.rec"
+: >"$work/full/tasks.rec"; tool ": >\"\$folder/tasks.rec\""
+refused 1 'holds no task of Starling' $fake "$work/full"
+mkdir "$work/disk"
+if mount -t tmpfs -o size=3m none "$work/disk" 2>/dev/null; then
+  cp "$work/t/trace.window.json" "$raw" "$work/disk"
+  head -c 100000000 /dev/zero >"$work/disk/filled" 2>/dev/null
+  truncate -s -20000 "$work/disk/filled"
+  refused 1 'there is no space left' "$trace" "$work/disk"
+  rm "$work/disk/filled"
+  check "when there is space, it is made again" \
+    sh -c '"$0" "$1" | grep -q ^window' "$trace" "$work/disk"
+  umount "$work/disk"
+else
+  skip "a full disk" "no file system can be mounted"
+fi
+
+# ---- a folder that may not be written ----
+plain="setpriv --bounding-set=-dac_override,-dac_read_search"
+[ "$(id -u)" != 0 ] && plain=
+mkdir "$work/tmp"
+damaged read; cp "$raw" "$work/read/prof_file_x_0"; chmod 555 "$work/read"
+if [ "$(id -u)" = 0 ] && ! $plain true 2>/dev/null; then
+  skip "a folder that may not be written" "root without setpriv"
+else
+  check "a folder that may not be written" \
+    sh -c 'TMPDIR="$1" $2 "$0" "$3" | grep -q "^window"' "$trace" "$work/tmp" "$plain" "$work/read"
+  check "its files went elsewhere, and are gone" [ -z "$(ls "$work/tmp")" ]
+fi
+chmod 755 "$work/read"
+
 mkdir "$work/ranks" "$work/ranks/rank0"; refused 1 'a folder for each rank' "$trace" "$work/ranks"
 refused 2 'no trace is named' "$trace"
 refused 2 'tasks.rec: would overwrite' "$trace" --json "$work/t/tasks.rec" "$work/t/tasks.rec"

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,12 @@ static bool is_newer(const char *a, const char *b) {
                                                        of_a.st_mtim.tv_nsec > of_b.st_mtim.tv_nsec);
 }
 
+/* StarPU's tool does not notice that its files are cut. */
+static bool is_full(const char *folder) {
+  struct statvfs info;
+  return statvfs(folder, &info) == 0 && info.f_blocks > 0 && info.f_bavail == 0;
+}
+
 static void join(char *path, const char *folder, const char *name) {
   int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
   if (length >= PATH_MAX) *path = '\0';
@@ -63,7 +70,7 @@ static const char *last_line(const char *path, char *text, size_t size) {
   return text;
 }
 
-/* Returns the exit status, as waitpid gives it; -1 if the program could not be started. */
+/* Returns the exit status, as waitpid gives it, or -errno if the program could not be started. */
 static int spawn(char *const *arguments, char *const *environment, const char *log) {
   posix_spawn_file_actions_t actions;
   int status = -1;
@@ -74,7 +81,7 @@ static int spawn(char *const *arguments, char *const *environment, const char *l
   int error = posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environment);
   while (!error && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   posix_spawn_file_actions_destroy(&actions);
-  return error ? -1 : status;
+  return error ? -error : status;
 }
 
 /* The environment without preloaded libraries and library paths, such as a debugging build sets:
@@ -100,7 +107,8 @@ static int run_tool(const char *folder, int count, char *const *files, const cha
   static const char *const places[] = {"starpu_fxt_tool", SL_STARPU_BIN "/starpu_fxt_tool"};
   char **arguments = calloc((size_t)(2 * count + 6), sizeof *arguments);
   char **plain = plain_environment();
-  int status = -1, at = 1;
+  int status = -ENOENT, at = 1;
+  if (!arguments || !plain) status = -ENOMEM;
   if (!arguments || !plain) goto out;
   for (int i = 0; i < count; i++) {
     arguments[at++] = (char *)"-i";
@@ -114,7 +122,8 @@ static int run_tool(const char *folder, int count, char *const *files, const cha
     arguments[0] = (char *)places[i];
     int own = spawn(arguments, environ, log);
     if (own >= 0 && !worked(own, tasks)) own = spawn(arguments, plain, log);
-    if (own >= 0 && !(WIFEXITED(own) && WEXITSTATUS(own) == 127)) status = own;
+    bool found = own >= 0 ? !WIFEXITED(own) || WEXITSTATUS(own) != 127 : own != -ENOENT;
+    if (found && status < 0) status = own;
   }
 out:
   free(arguments);
@@ -153,28 +162,44 @@ static void mend_definitions(const char *path) {
     unlink(aside);
 }
 
+static void fail_convert(const char *file, int status, const char *log, char *message,
+                         size_t size) {
+  char said[200];
+  if (status == -ENOENT)
+    snprintf(message, size,
+             "%s: starpu_fxt_tool, which reads it, is neither in PATH nor in %s; is StarPU built "
+             "with FxT?",
+             file, *SL_STARPU_BIN ? SL_STARPU_BIN : "StarPU's folder");
+  else if (status < 0)
+    snprintf(message, size, "%s: starpu_fxt_tool, which reads it, cannot be started: %s", file,
+             strerror(-status));
+  else
+    snprintf(message, size,
+             "%s: starpu_fxt_tool cannot read it; is it cut short, or another StarPU's? (%s)", file,
+             last_line(log, said, sizeof said));
+}
+
 static bool convert(const char *folder, int count, char *const *files, struct source *source,
                     char *message, size_t size) {
-  char log[PATH_MAX], said[200];
+  char log[PATH_MAX];
   join(source->tasks, folder, "tasks.rec");
   join(source->paje, folder, "paje.trace");
   join(log, folder, "starpu_fxt_tool.log");
+  source->is_new = true;
   int status = run_tool(folder, count, files, source->tasks, log);
-  if (worked(status, source->tasks)) {
+  bool full = is_full(folder);
+  if (worked(status, source->tasks) && !full) {
     unlink(log);
     mend_definitions(source->paje);
     return true;
   }
   unlink(source->tasks); /* an incomplete file would be taken for a complete one later */
-  if (status < 0)
+  if (full)
     snprintf(message, size,
-             "%s: starpu_fxt_tool, which reads it, is neither in PATH nor in %s; is StarPU built "
-             "with FxT?",
-             files[0], *SL_STARPU_BIN ? SL_STARPU_BIN : "StarPU's folder");
+             "%s: there is no space left for the files that starpu_fxt_tool makes of the trace",
+             folder);
   else
-    snprintf(message, size,
-             "%s: starpu_fxt_tool cannot read it; is it cut short, or another StarPU's? (%s)",
-             files[0], last_line(log, said, sizeof said));
+    fail_convert(files[0], status, log, message, size);
   return false;
 }
 
@@ -192,7 +217,31 @@ static const char *without_wildcards(const char *folder, char plain[PATH_MAX]) {
   return plain;
 }
 
-static bool open_folder(struct source *s, const char *folder, char *message, size_t size) {
+/* A folder for files that are of no use later. */
+static bool make_scratch(struct source *s, char *message, size_t size) {
+  const char *base = getenv("TMPDIR");
+  if (!base || !*base) base = "/tmp";
+  join(s->scratch, base, "starling-XXXXXX");
+  if (*s->scratch && mkdtemp(s->scratch)) return true;
+  snprintf(message, size, "%s/starling-XXXXXX: cannot be made: %s", base,
+           strerror(*s->scratch ? errno : ENAMETOOLONG));
+  *s->scratch = '\0';
+  return false;
+}
+
+/* Into the folder, so that it is done once, if that may be written. */
+static bool convert_in(const char *folder, const glob_t *found, struct source *s, char *message,
+                       size_t size) {
+  if (access(folder, W_OK) != 0) {
+    if (!make_scratch(s, message, size)) return false;
+    folder = s->scratch;
+  }
+  return convert(folder, (int)found->gl_pathc, found->gl_pathv, s, message, size);
+}
+
+/* again: the files that were made of StarPU's are of no use. */
+static bool open_folder(struct source *s, const char *folder, bool again, char *message,
+                        size_t size) {
   char pattern[PATH_MAX], plain[PATH_MAX];
   glob_t found = {0};
   join(pattern, without_wildcards(folder, plain), "prof_file_*");
@@ -202,10 +251,11 @@ static bool open_folder(struct source *s, const char *folder, char *message, siz
   join(s->window, folder, "trace.window.json");
   if (!exists(s->window)) *s->window = '\0';
   bool fine = true, stale = false;
+  s->has_own = found.gl_pathc > 0;
   for (size_t i = 0; i < found.gl_pathc; i++)
-    stale |= is_newer(found.gl_pathv[i], s->tasks) || !exists(s->paje);
+    stale |= again || is_newer(found.gl_pathv[i], s->tasks) || !exists(s->paje);
   if (stale) {
-    fine = convert(folder, (int)found.gl_pathc, found.gl_pathv, s, message, size);
+    fine = convert_in(folder, &found, s, message, size);
   } else if (!exists(s->tasks)) {
     join(pattern, folder, "rank0");
     snprintf(message, size,
@@ -220,6 +270,12 @@ static bool open_folder(struct source *s, const char *folder, char *message, siz
   return fine;
 }
 
+bool source_renew(struct source *s, const char *folder, char *message, size_t size) {
+  if (!s->has_own) return false;
+  unlink(s->tasks);
+  return !s->is_new && open_folder(s, folder, true, message, size);
+}
+
 static bool is_recutils(const char *path) {
   size_t length = strlen(path);
   return length > 4 && !strcmp(path + length - 4, ".rec");
@@ -232,21 +288,12 @@ bool source_open(struct source *s, int count, char *const *paths, char *message,
       snprintf(message, size, "%s: cannot be opened: %s", paths[i], strerror(errno));
       return false;
     }
-  if (count == 1 && is_folder(paths[0])) return open_folder(s, paths[0], message, size);
+  if (count == 1 && is_folder(paths[0])) return open_folder(s, paths[0], false, message, size);
   if (count == 1 && is_recutils(paths[0])) {
     snprintf(s->tasks, sizeof s->tasks, "%s", paths[0]);
     return true;
   }
-  const char *base = getenv("TMPDIR");
-  if (!base || !*base) base = "/tmp";
-  join(s->scratch, base, "starling-XXXXXX");
-  if (!*s->scratch || !mkdtemp(s->scratch)) {
-    snprintf(message, size, "%s/starling-XXXXXX: cannot be made: %s", base,
-             *s->scratch ? strerror(errno) : strerror(ENAMETOOLONG));
-    *s->scratch = '\0';
-    return false;
-  }
-  return convert(s->scratch, count, paths, s, message, size);
+  return make_scratch(s, message, size) && convert(s->scratch, count, paths, s, message, size);
 }
 
 void source_close(struct source *s) {

@@ -12,6 +12,8 @@ struct source {
   char tasks[PATH_MAX], paje[PATH_MAX]; /* paje "": no such file */
   char window[PATH_MAX];                /* trace.window.json; "": no such file */
   char scratch[PATH_MAX];               /* a folder to remove at the end; "": none */
+  bool has_own;                         /* of a folder: StarPU's files are there, too */
+  bool is_new;                          /* made of them just now */
 };
 
 /* The trainer's description of the recorded steps; zeros if it is missing. */
@@ -25,6 +27,10 @@ struct window {
 
 /* paths: a folder, a tasks.rec, or StarPU's prof_files. False after a failure, with a message. */
 bool source_open(struct source *source, int count, char *const *paths, char *message, size_t size);
+/* tasks or paje cannot be read, such as after a full disk: removes tasks, and makes both again of
+ * StarPU's files. False, without another message, where these are not there or both were just made;
+ * and with one where that fails. */
+bool source_renew(struct source *source, const char *folder, char *message, size_t size);
 void source_close(struct source *source);
 
 bool window_read(const char *path, struct window *window, char *message, size_t size);

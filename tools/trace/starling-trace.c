@@ -147,14 +147,25 @@ static int tell(const struct question *q, const struct report *report) {
 
 /* ---- input ---- */
 
+/* Frees what it has read if the other file cannot be read. */
+static bool read_files(const struct source *source, struct trace *trace, char *message,
+                       size_t size) {
+  if (!trace_read_tasks(source->tasks, trace, message, size)) return false;
+  if (!*source->paje || trace_read_paje(source->paje, trace, message, size)) return true;
+  trace_free(trace);
+  return false;
+}
+
 /* Reads the files of a trace. Values that the command line does not give are taken from the
  * trainer's description. */
-static int read_trace(struct question *q, const struct source *source, struct trace *trace,
+static int read_trace(struct question *q, struct source *source, struct trace *trace,
                       struct window *window) {
   char message[PATH_MAX + 512];
-  bool fine = !*source->window || window_read(source->window, window, message, sizeof message);
-  fine = fine && trace_read_tasks(source->tasks, trace, message, sizeof message);
-  if (fine && *source->paje) fine = trace_read_paje(source->paje, trace, message, sizeof message);
+  if (*source->window && !window_read(source->window, window, message, sizeof message))
+    return fail("%s%s", message, "");
+  bool fine = read_files(source, trace, message, sizeof message);
+  while (!fine && source_renew(source, q->paths[0], message, sizeof message))
+    fine = read_files(source, trace, message, sizeof message);
   if (!fine) return fail("%s%s", message, "");
   if (!trace_cut(trace, q->from, q->to))
     return fail("%s: no task lies between --from and --to%s", q->paths[0], "");
@@ -167,7 +178,7 @@ static int read_trace(struct question *q, const struct source *source, struct tr
   return EXIT_DONE;
 }
 
-static int work(struct question *q, const struct source *source) {
+static int work(struct question *q, struct source *source) {
   struct trace trace = {0};
   struct window window = {0};
   struct numbers numbers = {0};
