@@ -164,6 +164,10 @@ if "$lm" --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" --sample 12
 else
   not_ok "sampled: $(head -n 3 "$work/out" | tr '\n' ' ')"
 fi
+if [ -e /dev/full ]; then
+  refused 1 "output cannot be written: No space" sh -c '"$@" >/dev/full' sh \
+    "$lm" --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" --sample 2000
+fi
 if "$lm" --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" --sample 4 --temperature 0 \
   --prompt "the cat sat on" >"$work/out" 2>"$work/err" &&
   grep -qE '^the cat sat on the mat and it$' "$work/out"; then

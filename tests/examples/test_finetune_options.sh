@@ -74,6 +74,12 @@ refused 2 "frozen layers (none) than this trainer's (conv1)" --steps 9 --freeze 
 run "$lenet" --data digits --find-rate --steps 100 --batch 20
 check "--find-rate names a rate" grep -q 'The loss falls fastest at --lr [0-9]' "$work/out"
 check "--find-rate prints a curve" grep -q '^ *1e-06 .*#####' "$work/out"
+if [ -e /dev/full ]; then
+  "$lenet" --data digits --find-rate --steps 10 --batch 20 --quiet >/dev/full 2>"$work/log"
+  code=$?
+  check "--find-rate: a curve that is lost is a failure" \
+    sh -c "[ $code = 1 ] && grep -q '^lenet: the output cannot be written: No space' '$work/log'"
+fi
 refused 2 "trains nothing" --find-rate --save "$work/never.safetensors"
 refused 2 "too few" --find-rate --steps 9
 run "$lm" $small --steps 6 --replicas 2 --clip 0.5 --quiet --save "$work/plain.safetensors"

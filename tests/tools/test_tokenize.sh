@@ -34,6 +34,24 @@ done
 run --tokenizer gpt2.json --decode -o again.txt mine.bin mine.bin; [ -s again.txt ]
 verdict $? "a text into a file"
 
+if [ -e /dev/full ]; then
+  "$tokenize" --tokenizer gpt2.json --decode mine.bin >/dev/full 2>err
+  [ $? = 1 ] && grep -q '^starling-tokenize: the output cannot be written: No space' err
+  verdict $? "a full standard output"
+fi
+mkdir disk
+if mount -t tmpfs -o size=64k none disk 2>/dev/null; then
+  echo old >disk/text
+  head -c 100000 /dev/zero >disk/filled 2>err
+  run --tokenizer gpt2.json --decode -o disk/text mine.bin; code=$?
+  [ $code = 1 ] && grep -q 'disk/text: cannot be written: No space' err &&
+    [ "$(cat disk/text)" = old ] && [ "$(ls disk | wc -l)" = 2 ]
+  verdict $? "on a full disk the older text stays"
+  umount disk
+else
+  skip "on a full disk the older text stays" "no file system can be mounted"
+fi
+
 printf 'a<|endoftext|>' >one; printf 'b' >two
 run --tokenizer gpt2.json --end "<|endoftext|>" -o ends.bin one two &&
   grep -q '^ends.bin: 5 tokens of 15 bytes, u16; a vocabulary of 400$' out

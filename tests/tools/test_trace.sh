@@ -206,6 +206,16 @@ if mount -t tmpfs -o size=3m none "$work/disk" 2>/dev/null; then
   rm "$work/disk/filled"
   check "when there is space, it is made again" \
     sh -c '"$0" "$1" | grep -q ^window' "$trace" "$work/disk"
+  # of an output that does not fit, the older file stays
+  echo old | tee "$work/disk/t.json" >"$work/disk/trace.txt"
+  "$trace" --json "$work/numbers.json" "$work/disk" >"$work/text"
+  head -c 100000000 /dev/zero >"$work/disk/filled" 2>/dev/null
+  refused 1 't.json: cannot be written: No space' "$trace" --json "$work/disk/t.json" "$work/t"
+  refused 1 'trace.txt: cannot be written: No space' "$trace" --draw "$work/disk"
+  check "the older files stay" [ "$(cat "$work/disk/t.json" "$work/disk/trace.txt")" = "old
+old" ]
+  check "and nothing beside them" \
+    [ -z "$(find "$work/disk" -name 't.json?*' -o -name 'trace.txt?*')" ]
   umount "$work/disk"
 else
   skip "a full disk" "no file system can be mounted"
@@ -239,6 +249,10 @@ check "numbers as JSON on request" sh -c \
 check "a roof that the user gives" sh -c \
   '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' \
   "$trace" "$work/t"
+if [ -e /dev/full ]; then
+  refused 1 'the output cannot be written: No space' \
+    sh -c '"$0" "$1" >/dev/full' "$trace" "$work/t"
+fi
 # half of its time, however long a busy machine took for it
 half=$("$trace" "$work/t" | awk '$1 == "window" { print int($2 / 2) }')
 check "part of it" \

@@ -253,6 +253,13 @@ refused 2 "a setting is NAME=VALUE or --option VALUE" --compare 'dmda' "$work/fa
 refused 2 "no program is named"
 refused 1 "cannot be written: No such file" --json "$work/no/x.json" "$work/fake"
 refused 1 "it is a folder" --json "$work" "$work/fake"
+if [ -e /dev/full ]; then
+  "$tune" -q --compare "--lr 1" --rounds 1 --trial-seconds 0.01 -- "$work/fake" >/dev/full \
+    2>"$work/err"
+  code=$?
+  check "a table that is lost is a failure" \
+    sh -c "[ $code = 1 ] && grep -q 'the output cannot be written: No space' '$work/err'"
+fi
 if [ -z "$(ls -A "$TMPDIR")" ]; then
   ok "the temporary folder is empty at the end"
 else

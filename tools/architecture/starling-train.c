@@ -22,7 +22,7 @@ static enum sl_status save(const char *path, const void *input) { return text_sa
 static const char *list_kinds(const struct option_row *row, const char *text, void *values) {
   (void)row, (void)text, (void)values;
   kind_list_print();
-  exit(EXIT_DONE);
+  exit(finish_output("starling-train", EXIT_DONE));
 }
 
 static const char *const levels[] = {[SL_TEXT_WORD] = "word", [SL_TEXT_CHAR] = "char", NULL};

@@ -4,6 +4,7 @@
 
 #include "tools/common/command_line.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -59,4 +60,16 @@ void start_program(const struct argp *argp, unsigned flags, int argc, char **arg
   if (!error) return; /* wrong options have ended the program */
   fprintf(stderr, "%s: the command line cannot be read: %s\n", argv[0], strerror(error));
   exit(EXIT_FAILED);
+}
+
+const char *output_lost(void) {
+  if (fflush(stdout) != 0) return errno == EPIPE ? "" : strerror(errno);
+  return ferror(stdout) ? "a part of it is lost" : NULL; /* an earlier write said why */
+}
+
+int finish_output(const char *program, int code) {
+  const char *why = output_lost();
+  if (code != EXIT_DONE || !why || !*why) return code;
+  fprintf(stderr, "%s: the output cannot be written: %s\n", program, why);
+  return EXIT_FAILED;
 }

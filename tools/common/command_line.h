@@ -17,4 +17,12 @@ const char *program_version(void);
  * program with EXIT_USAGE. In messages the program has program_name's name. */
 void start_program(const struct argp *argp, unsigned flags, int argc, char **argv, void *input);
 
+/* Writes out the rest of the standard output. Returns NULL, or why a part of it is lost; "": its
+ * reader has ended, such as `| head`. */
+const char *output_lost(void);
+
+/* For programs whose result is the standard output: of one that succeeded, EXIT_FAILED and one line
+ * on the error stream if a part of it is lost, unless its reader has ended. Else code. */
+int finish_output(const char *program, int code);
+
 #endif

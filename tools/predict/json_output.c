@@ -1,5 +1,4 @@
 /* Answers as JSON lines. */
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -63,10 +62,10 @@ static json_t *logits_json(const float *logits, int64_t count) {
 
 /* ---- lines ---- */
 
-static int write_failed(void) {
-  /* the reader of the output has ended, such as `| head` */
-  return errno == EPIPE ? EXIT_FAILED_QUIETLY
-                        : fail(EXIT_FAILED, "the output cannot be written: %s", strerror(errno));
+int flush_output(void) {
+  const char *why = output_lost();
+  if (!why) return EXIT_DONE;
+  return *why ? fail(EXIT_FAILED, "the output cannot be written: %s", why) : EXIT_FAILED_QUIETLY;
 }
 
 int print_object(json_t *object, size_t digits) {
@@ -75,10 +74,8 @@ int print_object(json_t *object, size_t digits) {
   if (!text) return fail_memory();
   bool written = puts(text) >= 0;
   free(text);
-  return written ? EXIT_DONE : write_failed();
+  return written ? EXIT_DONE : flush_output();
 }
-
-int flush_output(void) { return fflush(stdout) == 0 ? EXIT_DONE : write_failed(); }
 
 static int not_finite(const struct origin *origin) {
   return fail(EXIT_FAILED,

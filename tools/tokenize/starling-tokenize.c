@@ -1,6 +1,5 @@
 /* starling-tokenize: byte-level BPE: learns a tokenizer, makes token files of texts, and texts of
  * token files. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,11 +193,9 @@ static int encode_texts(const struct program *p, const struct sl_tokenizer *toke
 }
 
 static int write_text(const char *path, const char *text, size_t size) {
-  FILE *file = path ? fopen(path, "wb") : stdout;
-  int error = file ? 0 : errno;
-  if (file && fwrite(text, 1, size, file) != size) error = errno;
-  if (file && (path ? fclose(file) : fflush(file)) != 0 && !error) error = errno;
-  return error ? fail(path ? path : "standard output", strerror(error)) : EXIT_DONE;
+  if (path) return sl_file_write(path, text, size) == SL_OK ? EXIT_DONE : fail_library();
+  fwrite(text, 1, size, stdout);
+  return finish_output("starling-tokenize", EXIT_DONE);
 }
 
 static int decode_files(const struct program *p, const struct sl_tokenizer *tokenizer) {

@@ -111,11 +111,15 @@ static int fail_file(const char *path, int error) {
 /* ---- output ---- */
 
 static int write_text(const struct report *report, const char *path) {
-  FILE *out = fopen(path, "w");
-  if (!out) return errno;
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return ENOMEM;
   report_print(report, out);
   bool whole = !ferror(out);
-  return fclose(out) == 0 && whole ? 0 : EIO;
+  int error = fclose(out) == 0 && whole ? output_bytes(path, text, size) : ENOMEM;
+  free(text);
+  return error;
 }
 
 /* Writes every output that a folder can hold. */
@@ -212,5 +216,5 @@ int main(int argc, char **argv) {
   bool fine = source_open(&source, q.path_count, q.paths, message, sizeof message);
   int code = fine ? work(&q, &source) : fail("%s%s", message, "");
   source_close(&source);
-  return code;
+  return finish_output("starling-trace", code);
 }

@@ -3,6 +3,7 @@
 #endif
 
 #include "core/base/json.h"
+#include "tools/common/output.h"
 #include "tools/trace/text_report.h"
 
 #include <errno.h>
@@ -276,10 +277,9 @@ int report_write_json(const struct report *r, const char *path) {
       "compute_share", rounded(r->numbers->together), "communication_share",
       known(r->numbers->communication), "longest", longest_json(t));
   if (!root) return ENOMEM;
-  errno = 0;
-  int error = 0;
-  if (json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(10)) != 0)
-    error = errno ? errno : EIO;
+  char *text = sl__json_text(root, JSON_INDENT(1) | JSON_REAL_PRECISION(10));
+  int error = text ? output_bytes(path, text, strlen(text)) : ENOMEM;
   json_decref(root);
+  free(text);
   return error;
 }

@@ -100,10 +100,10 @@ static int train(struct session *session, const char *path) {
 /* Lines on the standard output are for information: what the run has to keep is in its files, so
  * that a full disk or a closed pipe behind the output does not make it fail. */
 static void report_lost_output(const struct session *session) {
-  int error = fflush(stdout) != 0 ? errno : 0;
-  if (error || ferror(stdout))
+  const char *why = output_lost();
+  if (why)
     fprintf(stderr, "%s: lines of the standard output are lost%s%s; the run itself is complete\n",
-            session->name, error ? ": " : "", error ? strerror(error) : "");
+            session->name, *why ? ": " : "", why);
 }
 
 int run_program(const struct program *program, int argc, char **argv) {
@@ -118,11 +118,14 @@ int run_program(const struct program *program, int argc, char **argv) {
     if (code != EXIT_DONE) session_print_failure(&session);
     free(session.command);
     failure_report_end(&session.failure_report);
-    return code;
+    return finish_output(session.name, code);
   }
   int code = train(&session, argv[0]);
   failure_report_end(&session.failure_report);
-  if (code == EXIT_DONE) report_lost_output(&session);
+  if (cli->find_rate)
+    code = finish_output(session.name, code);
+  else if (code == EXIT_DONE)
+    report_lost_output(&session);
   /* so that a shell's loop ends, too; a launcher would take it for a crash, and so would a batch
    * system that is to go on from the checkpoint */
   int caught = sl_signals_caught();

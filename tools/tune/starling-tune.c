@@ -290,5 +290,5 @@ int main(int argc, char **argv) {
   free(verdict.setting);
   free(q.settings);
   tuner_free(&tuner);
-  return EXIT_DONE;
+  return finish_output("starling-tune", EXIT_DONE);
 }
