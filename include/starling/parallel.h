@@ -262,7 +262,8 @@ struct sl_rate_point {
 };
 
 struct sl_rate_search {
-  int64_t count; /**< steps with a finite loss, up to the divergence */
+  int64_t count; /**< steps with a finite loss, up to the divergence; fewer than asked for without
+                    one: it was stopped */
   struct sl_rate_point *points;
   double steepest;   /**< rate where the loss falls fastest over log(lr), a good one to begin with:
                         the middle of the fifth of the steps, 9 at least, whose line of least
@@ -276,8 +277,9 @@ struct sl_rate_search {
 /** Take training steps with an exponentially rising rate, and report losses (Smith, arXiv
  * 1506.01186); layers' factors count, the schedule does not. Then parameters, buffers, the
  * optimizer's state, averages, carried states, the step and the loader's position are, to the bit,
- * what they were before. A loss that diverges ends the steps and is no error. Collective. Every
- * step must have been drained. Free the result by sl_rate_search_free. \return SL_BAD_ARGUMENT for
+ * what they were before. A loss that diverges ends the steps and is no error; nor is
+ * sl_trainer_stop, on any rank, or a signal that sl_signals_catch notes. Collective. Every step
+ * must have been drained. Free the result by sl_rate_search_free. \return SL_BAD_ARGUMENT for
  * options out of range, and for dist_async; SL_NO_MEMORY: the state is kept in main memory
  * meanwhile. After other failures only sl_trainer_free is legal. */
 SL_API enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader,

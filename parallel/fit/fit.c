@@ -10,7 +10,7 @@
 #include "core/base/clock.h"
 #include "core/runtime/log.h"
 #include "parallel/fit/describe.h"
-#include "parallel/fit/signals.h"
+#include "parallel/train/signals.h"
 
 /* ---- failures ---- */
 

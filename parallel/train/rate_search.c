@@ -6,6 +6,7 @@
 #include "data/batches.h"
 #include "parallel/train/manifest.h"
 #include "parallel/train/rate_search.h"
+#include "parallel/train/signals.h"
 #include "parallel/train/snapshot.h"
 
 static const double DIVERGED = 4; /* times the least smoothed loss */
@@ -77,9 +78,11 @@ static enum sl_status drain(struct sl_trainer *t, struct sl_rate_search *s,
 static enum sl_status take_steps(struct sl_trainer *t, struct sl_loader *loader,
                                  const struct sl_rate_search_options *o, struct sl_rate_search *s) {
   struct sl_report report;
-  bool reported, diverged = false;
-  for (int64_t i = 0; i < o->steps && !diverged; i++) {
+  bool reported, diverged = false, stopped = false;
+  for (int64_t i = 0; i < o->steps && !diverged && !stopped; i++) {
+    if (sl__signals_ask_stop()) sl_trainer_stop(t); /* seen by all ranks after the same step */
     enum sl_status status = sl_trainer_step(t, loader, &report, &reported);
+    if (status == SL_OK && reported) stopped |= report.stop;
     if (status == SL_OK && reported) status = note(s, o, &report);
     if (status == SL_NOT_FINITE) {
       diverged = true;
@@ -223,9 +226,11 @@ enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader
   const struct sl__rate_ramp ramp = {.low = o.low,
                                      .factor = pow(o.high / o.low, 1.0 / (double)(o.steps - 1)),
                                      .from = before.step};
+  trainer->stop = trainer->shards->stop = false; /* of a run before */
   trainer->ramp = &ramp;
   status = take_steps(trainer, loader, &o, s);
   trainer->ramp = NULL;
+  trainer->stop = trainer->shards->stop = false; /* it was for the search */
   SL__TRY(status);
   SL__TRY(restore(trainer, loader, &before));
   sl__rate_search_judge(s, o.steps);

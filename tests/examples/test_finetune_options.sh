@@ -74,6 +74,15 @@ refused 2 "frozen layers (none) than this trainer's (conv1)" --steps 9 --freeze 
 run "$lenet" --data digits --find-rate --steps 100 --batch 20
 check "--find-rate names a rate" grep -q 'The loss falls fastest at --lr [0-9]' "$work/out"
 check "--find-rate prints a curve" grep -q '^ *1e-06 .*#####' "$work/out"
+"$lenet" --data digits --find-rate --steps 100000 --batch 20 --quiet >"$work/out" 2>"$work/log" &
+pid=$!
+sleep 2
+kill -TERM $pid
+{ sleep 20; kill -KILL $pid; } 2>"$work/killed" & guard=$!
+wait $pid; code=$?
+kill $guard 2>"$work/killed"
+check "--find-rate: the first SIGTERM ends it" test $code = 143
+check "and is named" grep -q '^Stopped by a signal after [0-9]* steps' "$work/out"
 if [ -e /dev/full ]; then
   "$lenet" --data digits --find-rate --steps 10 --batch 20 --quiet >/dev/full 2>"$work/log"
   code=$?

@@ -1,5 +1,7 @@
 /* A search for a learning rate: its losses against a network in double precision, and that the
  * training does not notice it. test_exact_ranks.sh has the ranks. */
+#include <signal.h>
+
 #include "tests/common/exact_network.h"
 #include "tests/common/files.h"
 #include "tests/common/small_model.h"
@@ -222,6 +224,34 @@ static void bad_options_are_refused(void **state) {
   end(&t);
 }
 
+/* Programs note signals by sl_signals_catch; one that came in an earlier run has no say. */
+static void signals_and_the_program_end_it(void **state) {
+  (void)state;
+  const struct sl_optimizer sgd = {.lr = 0.1f, .momentum = 0.9f};
+  const struct sl_rate_search_options options = {.low = 1e-9, .high = 1e-8, .steps = 1000};
+  struct training a = begin(&sgd, NULL), b = begin(&sgd, NULL);
+  struct sl_rate_search *s;
+  train(&a, 2), train(&b, 2);
+  for (int i = 0; i < 3; i++) {
+    if (i == 0) sl_signals_catch(), assert_int_equal(raise(SIGTERM), 0);
+    OK(sl_find_rate(a.trainer, a.loader, &options, &s));
+    if (i == 0) sl_signals_release();
+    assert_true(s->divergence == 0);
+    assert_true(i == 0 ? s->count > 0 && s->count < 100 : s->count == 1000);
+    sl_rate_search_free(s);
+    sl_trainer_stop(a.trainer); /* of a run before: it is over */
+  }
+  train(&a, 3), train(&b, 3);
+  OK(sl_model_save(a.model, in_folder("a.safetensors")));
+  OK(sl_model_save(b.model, in_folder("b.safetensors")));
+  char command[512], one[200];
+  snprintf(one, sizeof one, "%s", in_folder("a.safetensors"));
+  snprintf(command, sizeof command, "cmp -s %s %s", one, in_folder("b.safetensors"));
+  assert_int_equal(system(command), 0);
+  end(&a);
+  end(&b);
+}
+
 static int open_all(void **state) {
   if (open_context_with(&(struct sl_context_options){.seed = 11}) || folder_setup(state)) return 1;
   return sl_digits_new(SAMPLES, 3, true, &data) != SL_OK;
@@ -234,9 +264,11 @@ static int close_all(void **state) {
 
 int main(void) {
   setenv("STARPU_NCPU", "2", 0);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(losses_are_those_of_the_rates),
-      cmocka_unit_test(a_fall_after_a_rise_is_none), cmocka_unit_test(batches_may_differ),
-      cmocka_unit_test(a_training_does_not_notice), cmocka_unit_test(bad_options_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(losses_are_those_of_the_rates),
+                                     cmocka_unit_test(a_fall_after_a_rise_is_none),
+                                     cmocka_unit_test(batches_may_differ),
+                                     cmocka_unit_test(a_training_does_not_notice),
+                                     cmocka_unit_test(bad_options_are_refused),
+                                     cmocka_unit_test(signals_and_the_program_end_it)};
   return cmocka_run_group_tests_name("searches for a rate", tests, open_all, close_all);
 }

@@ -48,7 +48,7 @@ struct cli {
   bool chose_updates;                       /* the task did, instead of options */
   double lr, momentum, weight_decay, clip;  /* before the check negative: not given */
   bool find_rate;
-  int64_t search_steps;          /* of --find-rate; 0: the library's */
+  int64_t search_steps;          /* of --find-rate; 0: the usual number */
   double average;                /* of the weights; 0: none */
   struct sl_optimizer optimizer; /* made of the six above, checked */
   bool decay_weights_only;

@@ -5,7 +5,7 @@
 
 #include "tools/train/failure.h"
 
-enum { LINES = 25, BAR = 40 };
+enum { LINES = 25, BAR = 40, USUAL_STEPS = 100 };
 
 static void print_bar(double share) {
   for (int i = 0; i < (int)lround(share * BAR); i++) putchar('#');
@@ -46,14 +46,15 @@ static void print_result(const struct sl_rate_search *s, const struct cli *cli) 
 
 int find_rate(struct session *session) {
   struct sl_rate_search *search;
-  /* --steps, where it is given; a run by epochs takes the library's number */
-  const struct sl_rate_search_options options = {.steps = session->cli.search_steps};
+  int64_t steps = session->cli.search_steps ? session->cli.search_steps : USUAL_STEPS;
+  const struct sl_rate_search_options options = {.steps = steps};
   enum sl_status status = sl_find_rate(session->trainer, session->train_loader, &options, &search);
   if (status != SL_OK) return session_fail_library(session, status);
-  if (!session->rank) {
-    print_points(search);
+  if (!session->rank) print_points(search);
+  if (!session->rank && search->count < steps && !(search->divergence > 0))
+    printf("Stopped by a signal after %lld steps\n", (long long)search->count);
+  else if (!session->rank)
     print_result(search, &session->cli);
-  }
   sl_rate_search_free(search);
   return EXIT_DONE;
 }

@@ -1,6 +1,6 @@
 /* Signals that end a run orderly. Handlers belong to the process, not to a context: hence the
  * variables of this file. */
-#include "parallel/fit/signals.h"
+#include "parallel/train/signals.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -70,6 +70,13 @@ void sl_signals_release(void) {
 }
 
 int sl_signals_caught(void) { return caught; }
+
+bool sl__signals_ask_stop(void) {
+  pthread_mutex_lock(&lock);
+  bool asks = users && caught;
+  pthread_mutex_unlock(&lock);
+  return asks;
+}
 
 const char *sl__signal_text(int number) {
   return number == SIGINT    ? "Ctrl-C (SIGINT)"
