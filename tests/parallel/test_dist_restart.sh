@@ -76,6 +76,13 @@ check "started once, without --resume" calls 1
 check "as it was given" called "-np 1 sh train --checkpoint d\$"
 launch "137 0" 0 "a killed rank: restarted" -np 1 -- sh --checkpoint=d
 check "with --resume" called "--checkpoint=d --resume\$"
+launch "1 1 0" 0 "words behind a program's --" -np 1 -- sh -- sh --checkpoint d -- net.json -- x
+check "stay behind --resume" test "$(grep -c -e 'sh -- sh --checkpoint d --resume -- net.json -- x$' \
+  "$lane/calls")" = 2
+launch "1 0" 0 "an argument with a blank" -np 1 -- sh --checkpoint "d  e" -- "a  b"
+check "stays one" test "$(tail -n 1 "$lane/calls")" = "$(head -n 1 "$lane/calls" |
+  sed 's/ -- a/ --resume -- a/')"
+launch "137 0" 0 "a killed rank, once more" -np 1 -- sh --checkpoint=d
 restart='ended with code 137 (signal 9) after [0-9]* s; restart 1 of 3, 1 ranks, with --resume'
 check "which is reported in one line" told "^starling-run: [0-9:]* $restart\$"
 launch "1 0" 0 "--resume, given already" -np 1 -- sh --resume --checkpoint d
@@ -93,6 +100,27 @@ check "one rank fewer each time, down to --min-ranks" \
   test "$(sed 's/.*-np \(.\).*/\1/' "$lane/calls" | tr -d '\n')" = 4322
 launch "1 0" 0 "no quick failure" -np 2 --min-ranks 1 --quick 0 -- sh --checkpoint d
 check "no rank fewer" test "$(grep -c -e '-np 2' "$lane/calls")" = 2
+launch "1 0" 0 "numbers with zeros in front" -np 08 --min-ranks 07 --quick 09 --max-restarts 08 -- \
+  sh --servers 06 --checkpoint d
+check "are decimal" test "$(sed 's/.*-np \(.*\) sh.*/\1/' "$lane/calls" | tr '\n' ' ')" = "8 7 "
+(cd "$lane" && launch "0" 0 "wildcards of --mpirun" -np 1 --mpirun '*' -- sh --checkpoint d)
+check "are no files" called "mpirun .*\* -np 1 sh"
+# a clock that goes back by an hour each time that it is read; a run of 2 s is not a quick one
+mkdir -p "$lane/bin"
+cat >"$lane/bin/date" <<'END'
+#!/bin/sh
+[ "$1" = +%s ] || exec /bin/date "$@"
+hours=$(cat "$CALLS.hours" 2>/dev/null || echo 0)
+echo $((hours + 1)) >"$CALLS.hours"
+echo $((2000000000 - 3600 * hours))
+END
+chmod +x "$lane/bin/date"
+sed 's/^read -r code/sleep 2; &/' "$lane/mpirun" >"$lane/slow" && chmod +x "$lane/slow"
+cp "$lane/mpirun" "$lane/kept"; mv "$lane/slow" "$lane/mpirun"
+path=$PATH; PATH=$lane/bin:$PATH
+launch "1 0" 0 "a clock that is set back" -np 2 --min-ranks 1 --quick 1 -- sh --checkpoint d
+PATH=$path; mv "$lane/kept" "$lane/mpirun"
+check "makes no failure a quick one" test "$(grep -c -e '-np 2' "$lane/calls")" = 2
 launch "hang 0" 0 "an mpirun that goes on without ranks" -np 1 -- sh --checkpoint d
 check "is killed and restarted" test "$(grep -c "without any rank\|restart 1 of 3" "$lane/err")" = 2
 launch "0" 0 "hosts given" -np 9999 --mpirun "--hostfile h --map-by node" -- sh --checkpoint d
