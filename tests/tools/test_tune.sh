@@ -161,6 +161,20 @@ else
 fi
 has "but the command line has them" "--save $work/w --checkpoint=$work/c"
 
+tuned --rounds 2 -- "$work/fake" --batch 4 -- net.json
+if grep -q -e "--batch 4 .*--steps 1000000000 --log .* -- net.json$" "$CALLS" &&
+  ! grep -v -e "-- net.json$" "$CALLS"; then
+  ok "options go before the program's --"
+else
+  cp "$CALLS" "$work/err"
+  not_ok "options go before the program's --"
+fi
+has "on the best command line, too" \
+  "^STARPU_SCHED=prio $work/fake --batch 4 --replicas 1 -- net.json\$"
+tuned --rounds 2 -- env -- "$work/fake" --batch 4
+has "a -- before the program's options is another's" \
+  "^STARPU_SCHED=prio env -- $work/fake --batch 4 --replicas 1\$"
+
 # ---- noise, drift, failures ----
 FAKE=noise; tuned -- "$work/fake"
 has "a difference below the noise is none" "^Nothing that was tried is better"
@@ -239,6 +253,7 @@ interrupted HUP 129
 refused 1 "nowhere: cannot be started: No such file" "$work/nowhere"
 refused 1 "cannot be started: Permission denied" -- "$work/calls"
 refused 2 "oh: no" -- sh -c 'echo warning >&2; echo "oh: no" >&2; exit 2'
+refused 2 "lenet: unrecognized option '--nosuch'" "$lenet" --nosuch
 refused 1 "sh: ended with code 3" -- sh -c 'exit 3'
 refused 1 "true: wrote no step with samples_per_s" true
 refused 1 "no step for 1 s" --limit 1 -- sh -c 'sleep 1000'

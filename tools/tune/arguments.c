@@ -80,6 +80,16 @@ struct words words_for_trials(char *const *program) {
   return words;
 }
 
+size_t words_before_more(char *const *program) {
+  size_t count = 0, last; /* last: the words up to the last option */
+  while (program[count]) count++;
+  for (last = count; last > 1 && (program[last - 1][0] != '-' || !strcmp(program[last - 1], "--"));)
+    last--;
+  for (size_t i = last; i < count; i++)
+    if (!strcmp(program[i], "--")) return i;
+  return count;
+}
+
 bool is_fixed(char *const *program, const char *name) {
   size_t length = strlen(name);
   if (strncmp(name, "--", 2) != 0 && getenv(name)) return true;
@@ -128,9 +138,11 @@ char *command_line(char *const *program, const char *setting, const char *const 
   }
   for (size_t i = 0; i < words.count; i++)
     if (word_is_variable(words.word[i])) text = add_quoted(text, words.word[i]);
-  for (size_t i = 0; program[i]; i++) text = add_quoted(text, program[i]);
+  size_t before = words_before_more(program);
+  for (size_t i = 0; i < before; i++) text = add_quoted(text, program[i]);
   for (size_t i = 0; i < words.count; i++)
     if (!word_is_variable(words.word[i])) text = add_quoted(text, words.word[i]);
+  for (size_t i = before; program[i]; i++) text = add_quoted(text, program[i]);
   words_free(&words);
   return text;
 }

@@ -58,7 +58,8 @@ static struct words make_words(const struct watched *w, const struct words *sett
   struct words words = {0};
   char steps[32];
   snprintf(steps, sizeof steps, "%ld", runner->steps ? runner->steps : 1000000000);
-  for (size_t i = 0; i < runner->program.count; i++)
+  size_t before = words_before_more(runner->program.word);
+  for (size_t i = 0; i < before; i++)
     words_add(&words, runner->program.word[i], strlen(runner->program.word[i]));
   for (size_t i = 0; i < setting->count; i++)
     if (!word_is_variable(setting->word[i]))
@@ -67,6 +68,8 @@ static struct words make_words(const struct watched *w, const struct words *sett
   words_add(&words, steps, strlen(steps));
   words_add(&words, "--log", strlen("--log"));
   words_add(&words, w->log, strlen(w->log));
+  for (size_t i = before; i < runner->program.count; i++)
+    words_add(&words, runner->program.word[i], strlen(runner->program.word[i]));
   return words;
 }
 
@@ -165,7 +168,8 @@ static enum trial_end watch(struct watched *w, double deadline, struct trial *tr
 
 /* ---- the program's messages ---- */
 
-/* Takes the last line that is not blank: libraries print warnings before the error message. */
+/* Takes the last line that is not blank: libraries print warnings before the error message. Behind
+ * that of a wrong option stands getopt's hint at --help. */
 static void read_message(const char *path, char *message, size_t size) {
   FILE *file = fopen(path, "re");
   char *line = NULL;
@@ -175,7 +179,8 @@ static void read_message(const char *path, char *message, size_t size) {
     line[strcspn(line, "\n")] = '\0';
     for (char *c = line; *c; c++)
       if ((unsigned char)*c < ' ') *c = ' ';
-    if (line[strspn(line, " ")]) snprintf(message, size, "%s", line);
+    bool hint = *message && !strncmp(line, "Try ", 4);
+    if (line[strspn(line, " ")] && !hint) snprintf(message, size, "%s", line);
   }
   free(line);
   if (file) fclose(file);

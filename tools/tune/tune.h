@@ -37,6 +37,11 @@ struct words words_for_trials(char *const *program);
  */
 bool is_fixed(char *const *program, const char *name);
 
+/* The number of words before which further options go: all, or those before a "--" that ends the
+ * program's options. Behind that there are none; behind that of `taskset 1 -- lenet --batch 8` are
+ * some. */
+size_t words_before_more(char *const *program);
+
 /* The whole command line, quoted for a shell, with the search variables that the user has set. */
 char *command_line(char *const *program, const char *setting, const char *const *variables);
 
