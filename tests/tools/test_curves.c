@@ -2,6 +2,7 @@
  * between samples. */
 #include <math.h>
 
+#include "tests/common/files.h"
 #include "tests/common/harness.h"
 #include "tools/common/curves.h"
 
@@ -62,9 +63,31 @@ static void values_between_samples(void **state) {
   free(series.samples);
 }
 
+/* The log of its own of a run that goes on in the middle of an epoch of 100 steps. */
+static void a_log_begins_within_an_epoch(void **state) {
+  (void)state;
+  struct run_curves run;
+  char message[200];
+  FILE *log = fopen(in_folder("log"), "w");
+  fputs("{\"format\": \"starling log\", \"version\": 1, \"from\": 150}\n", log);
+  fputs("{\"step\": 150, \"resumed\": \"x\"}\n", log);
+  fputs("{\"epoch\": 2, \"test_loss\": 7}\n", log);
+  for (int step = 150; step < 310; step++)
+    fprintf(log, "{\"step\": %d, \"epoch\": %d, \"loss\": 1}\n", step, step / 100 + 1);
+  assert_int_equal(fclose(log), 0);
+  assert_true(curves_read(in_folder("log"), &run, message, sizeof message));
+  assert_int_equal(run.epochs.count, 160);
+  for (size_t i = 0; i < 160; i++)
+    assert_true(fabs(run.epochs.samples[i].y - 1e-2 * (double)(151 + i)) < 1e-9);
+  for (size_t i = 0; i < 2; i++)
+    assert_true(json_number_value(json_object_get(json_array_get(run.notes, i), "after")) == 150);
+  assert_true(run.test_loss.samples[0].x == 150);
+  curves_free(&run);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_constant_stays),
-                                     cmocka_unit_test(means_are_weighted),
-                                     cmocka_unit_test(values_between_samples)};
-  return cmocka_run_group_tests_name("curves", tests, NULL, NULL);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_constant_stays), cmocka_unit_test(means_are_weighted),
+      cmocka_unit_test(values_between_samples), cmocka_unit_test(a_log_begins_within_an_epoch)};
+  return cmocka_run_group_tests_name("curves", tests, folder_setup, folder_teardown);
 }

@@ -147,6 +147,15 @@ check "the picture inside is the trace's" sh -c \
      cmp - '$work/trace/trace.svg'"
 write resumed.html "$work/cut.jsonl"
 says resumed.html 'taken over' 'going on after step 6' 'replicas 2 → 1'
+awk '/"format"/ { sub(/"time": "[^"]*"/, "\"time\": \"2026-01-0" ++n "T01:02:03Z\"") } 1' \
+  "$work/cut.jsonl" >"$work/days.jsonl"
+write days.html "$work/days.jsonl"
+says days.html '<th scope="row">Began</th><td>2026-01-01 01:02:03 UTC</td>' \
+  '<td>taken over</td><td>2026-01-02 01:02:03 UTC, going on after step 6'
+sed -n '/"from": 6/,$p' "$work/days.jsonl" >"$work/own.jsonl"
+write own.html "$work/own.jsonl"
+says own.html '<td class="num">6</td><td>taken over</td>' '<td class="num">6</td><td>resumed</td>'
+lacks own.html '<td>began</td>'
 write killed.html "$work/killed.jsonl"
 says killed.html 'not in the log: killed, or still at work' '1 checkpoint' \
   'training stood still for 0.25 s' '5.0 MB' 'written in 1.50 s'

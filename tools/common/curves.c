@@ -31,6 +31,7 @@ struct reader {
 /* Newer logs may hold what this program would misread. */
 #define LOG_FORMAT "starling log"
 enum { LOG_VERSION = 1 };
+static const double MOST_STEPS = 1e15;
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -90,7 +91,7 @@ static bool read_step(struct reader *reader, const json_t *object, struct run_cu
   double step = 0, loss = 0;
   if (!read_number(reader, object, "step", &step) || !read_number(reader, object, "loss", &loss))
     return false;
-  if (!(step >= reader->steps && step < 1e15))
+  if (!(step >= reader->steps && step < MOST_STEPS))
     return refuse(reader, "the step is not after the one before; two logs in one file?");
   reader->steps = step + 1;
   if (!append_position(reader, object, run)) return refuse(reader, "no memory");
@@ -162,6 +163,13 @@ static bool check_version(struct reader *reader, const json_t *object) {
                 (long long)json_integer_value(version), producer ? producer : "?", LOG_VERSION);
 }
 
+/* A process that goes on may have a log of its own, in which the steps before it are not. */
+static void read_from(struct reader *reader, const json_t *object) {
+  const json_t *from = json_object_get(object, "from");
+  double steps = json_is_number(from) ? json_number_value(from) : 0;
+  if (steps > reader->steps && steps < MOST_STEPS) reader->steps = steps;
+}
+
 /* What is neither a step nor an evaluation; kinds that are not known here may be of use elsewhere.
  */
 static bool read_note(struct reader *reader, json_t *object, struct run_curves *run) {
@@ -169,6 +177,7 @@ static bool read_note(struct reader *reader, json_t *object, struct run_curves *
     if (!check_version(reader, object)) return false;
     reader->seconds_before += reader->seconds;
     reader->seconds = 0;
+    read_from(reader, object);
   }
   if (json_is_true(json_object_get(json_object_get(object, "data"), "tokens"))) run->tokens = true;
   const char *unit = json_string_value(json_object_get(json_object_get(object, "data"), "unit"));
@@ -222,17 +231,21 @@ static bool read_lines(struct reader *reader, FILE *file, struct run_curves *run
 }
 
 /* From each step's number of its epoch to epochs done. An epoch that the log does not end is taken
- * to be as long as the longest one before it. */
+ * to be as long as the longest one before it. A log that begins within an epoch has its end: as
+ * epochs are alike, the steps up to there are a multiple of an epoch's. */
 static void count_epochs(struct series *epochs) {
   double longest = 0;
   for (size_t first = 0, end; first < epochs->count; first = end) {
-    double epoch = epochs->samples[first].y;
+    double epoch = epochs->samples[first].y, missing = 0;
     for (end = first; end < epochs->count && epochs->samples[end].y == epoch;) end++;
     double length = (double)(end - first);
+    if (!first && epochs->samples[0].x > 1)
+      missing = fmax(epochs->samples[end - 1].x / epoch - length, 0);
+    length += missing;
     if (end == epochs->count) length = fmax(length, longest);
     longest = fmax(longest, length);
     for (size_t i = first; i < end; i++)
-      epochs->samples[i].y = epoch - 1 + (double)(i - first + 1) / length;
+      epochs->samples[i].y = epoch - 1 + (missing + (double)(i - first + 1)) / length;
   }
 }
 

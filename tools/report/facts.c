@@ -126,6 +126,7 @@ static void read_notes(const json_t *notes, struct facts *facts) {
   json_t *note;
   json_array_foreach((json_t *)notes, i, note) {
     if (json_object_get(note, "format")) {
+      if (!facts->begin) facts->begin = note;
       facts->start = note;
       facts->end = NULL;
       facts->starts++;

@@ -10,7 +10,8 @@
 
 /* The facts about a run, from one log. An unknown fact is NULL, NAN or -1. */
 struct facts {
-  const json_t *start;     /* first line of the newest process; NULL: an older log */
+  const json_t *begin;     /* first line of the first process; NULL: an older log */
+  const json_t *start;     /* the same of the newest process */
   const json_t *end;       /* last line of the newest process; NULL: killed, or still running */
   const json_t *confusion; /* the newest line with such a matrix; NULL: none */
   int starts;              /* number of processes */

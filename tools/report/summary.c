@@ -29,7 +29,7 @@ static void tell_program(FILE *out, const struct view *v) {
 }
 
 static void tell_time(FILE *out, const struct view *v) {
-  write_time(out, text_at(v->facts->start, "time"));
+  write_time(out, text_at(v->facts->begin, "time"));
 }
 
 static void tell_machine(FILE *out, const struct view *v) {
@@ -326,10 +326,10 @@ static void write_start(FILE *out, const json_t *before, const json_t *now) {
   char text[64];
   double from = number_at(now, "from");
   html_element(out, "td", "num", "%s", grouped(number_at(now, "after"), text, sizeof text));
-  html_element(out, "td", NULL, "%s", before ? "taken over" : "began");
+  html_element(out, "td", NULL, "%s", before || from > 0 ? "taken over" : "began");
   fputs("<td>", out);
   char *time = fact_text(&(struct fact){"", tell_time, false},
-                         &(struct view){NULL, &(struct facts){.start = now}, NULL});
+                         &(struct view){NULL, &(struct facts){.begin = now}, NULL});
   html_text(out, "%s", time ? time : "");
   free(time);
   if (from > 0) html_text(out, ", going on after step %s", grouped(from, text, sizeof text));
