@@ -198,7 +198,8 @@ refused 1 'output is \[3\], but .* has 2 classes' "$train" three.json --data tab
 refused 2 'no model is named' "$train"
 refused 2 "'b.json': not understood; MODEL.json is given already: 'a.json'" "$train" a.json b.json
 refused 1 'none.json: cannot be opened' "$train" none.json
-cp table.csv kept.csv; cp mlp.json kept.json; cp y.safetensors kept.safetensors; cp some.csv held.csv
+cp table.csv kept.csv; cp mlp.json kept.json
+cp y.safetensors kept.safetensors; cp some.csv held.csv
 for option in save best log report-failure; do
   refused 2 "--$option ./table.csv: would overwrite --data table.csv; name another file" \
     "$train" mlp.json --data table.csv --target y "--$option" ./table.csv

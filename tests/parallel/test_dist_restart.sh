@@ -77,8 +77,8 @@ check "as it was given" called "-np 1 sh train --checkpoint d\$"
 launch "137 0" 0 "a killed rank: restarted" -np 1 -- sh --checkpoint=d
 check "with --resume" called "--checkpoint=d --resume\$"
 launch "1 1 0" 0 "words behind a program's --" -np 1 -- sh -- sh --checkpoint d -- net.json -- x
-check "stay behind --resume" test "$(grep -c -e 'sh -- sh --checkpoint d --resume -- net.json -- x$' \
-  "$lane/calls")" = 2
+check "stay behind --resume" test 2 = \
+  "$(grep -c -e 'sh -- sh --checkpoint d --resume -- net.json -- x$' "$lane/calls")"
 launch "1 0" 0 "an argument with a blank" -np 1 -- sh --checkpoint "d  e" -- "a  b"
 check "stays one" test "$(tail -n 1 "$lane/calls")" = "$(head -n 1 "$lane/calls" |
   sed 's/ -- a/ --resume -- a/')"
