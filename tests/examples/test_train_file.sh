@@ -206,10 +206,8 @@ for option in save best log report-failure; do
 done
 refused 2 '--log held.csv: would overwrite --validation' \
   "$train" mlp.json --data table.csv --target y --validation held.csv --log held.csv
-refused 2 '--save mlp.json: would overwrite mlp.json' \
-  "$train" mlp.json --data table.csv --target y --save mlp.json
-refused 2 '--save mlp.json: would overwrite --model' \
-  "$train" --model mlp.json --data table.csv --target y --save mlp.json
+refused 2 '--log mlp.json: would overwrite --model mlp.json' \
+  "$train" mlp.json --data table.csv --target y --log mlp.json
 refused 2 '--log y.safetensors: would overwrite --load' \
   "$train" mlp.json --data table.csv --target y --load y.safetensors --log y.safetensors
 cmp -s table.csv kept.csv && cmp -s mlp.json kept.json && cmp -s y.safetensors kept.safetensors &&
@@ -217,6 +215,11 @@ cmp -s table.csv kept.csv && cmp -s mlp.json kept.json && cmp -s y.safetensors k
 verdict $? "no output takes the place of an input"
 run mlp.json --data table.csv --target y --steps 1 --load y.safetensors --save y.safetensors
 verdict $? "weights may go on in their file"
+cp y.json on.json; cp y.safetensors on.safetensors
+sed -i 's/y.safetensors/on.safetensors/' on.json
+run on.json --data table.csv --target y --steps 1 --save on.json &&
+  run on.json --data table.csv --target y --steps 1
+verdict $? "a trained model may go on in its file"
 net odd.json '[3]' '{"name": "fc", "kind": "densest", "features": 3}'
 refused 1 'layer fc is of kind "densest"' "$train" odd.json --data table.csv --target kind
 net odd.json '[3]' '{"name": "fc", "kind": "dense", "width": 3}'

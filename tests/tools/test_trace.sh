@@ -246,6 +246,8 @@ check "StarPU's own file alone will do" \
 check "numbers as JSON on request" sh -c \
   '"$0" --json "$2" "$1" >/dev/null && grep -q roofline_share "$2"' \
   "$trace" "$work/t" "$work/numbers.json"
+check "numbers as JSON into a pipe" sh -c \
+  '"$0" --json /dev/fd/3 "$1" 3>&1 >/dev/null | grep -q roofline_share' "$trace" "$work/t"
 check "a roof that the user gives" sh -c \
   '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' \
   "$trace" "$work/t"

@@ -31,7 +31,8 @@ static const struct option_row rows[] = {
     {"model", "FILE",
      "The architecture file (.json, doc/models.md; or .onnx). The first word that is no option "
      "names it, too",
-     OPTION_FIELD(struct text_model, model), .least = 1, .flags = OPTION_OWN | OPTION_READS},
+     OPTION_FIELD(struct text_model, model), .least = 1,
+     .flags = OPTION_OWN | OPTION_READS | OPTION_WEIGHTS},
     {"level", "NAME",
      "Texts, for a model whose first layer is an embedding: kind of the tokens, word or char",
      OPTION_FIELD(struct text_model, level), .names = levels, .flags = OPTION_OWN},

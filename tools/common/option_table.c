@@ -250,6 +250,15 @@ static void check_files(const struct argp_state *state) {
     check_written(state, reader, path);
 }
 
+/* Does the word stand for an option's file? Then that option's flags say what may be written. */
+static bool is_an_options(const struct option_program *program, const char *word) {
+  const char *path;
+  int s = 0;
+  for (size_t i = 0; next_file(program, OPTION_READS, &s, &i, &path);)
+    if (path == word) return true;
+  return false;
+}
+
 static void parse_argument(struct argp_state *state, char *text) {
   const struct option_program *program = state->input;
   const char *why = NULL;
@@ -258,7 +267,8 @@ static void parse_argument(struct argp_state *state, char *text) {
   char **words = state->argv + state->next - 1;
   int taken = program->argument(program->input, words, state->argc - state->next + 1, &why);
   if (why) refuse(state, "%s", why);
-  for (int i = 0; i < taken; i++) check_written(state, NULL, words[i]);
+  for (int i = 0; i < taken; i++)
+    if (!is_an_options(program, words[i])) check_written(state, NULL, words[i]);
   state->next += taken - 1;
 }
 
