@@ -112,13 +112,18 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__POST_MESSAGE(name) sl__message_post
 sl__post_message sl__message_post;
 
+/* StarPU reads from a codelet on which memory node each buffer must be, and compares these, also
+ * where a codelet wants none. Its own array is for few buffers: beyond it, a tensor that a task has
+ * twice would look like two, and the task would wait for itself. */
+static int any_nodes[SL__MOST_BUFFERS];
+
 /* An operation without tensors helps or waits for others: no model tells its time. */
 #define SL__CODELET(op_name, op_modes, op_where, is_update)                                        \
   struct sl__op sl__op_##op_name = {                                                               \
       .codelet = {.cpu_funcs = {SL__CALLED_##op_where(op_name)},                                   \
                   .cpu_funcs_name = {SL__NAMED(SL__CALLED_##op_where(op_name))},                   \
                   SL__CUDA_##op_where(op_name).nbuffers = STARPU_VARIABLE_NBUFFERS,                \
-                  .dyn_nodes = sl__any_nodes,                                                      \
+                  .dyn_nodes = any_nodes,                                                          \
                   .name = #op_name,                                                                \
                   .model = sizeof op_modes > 1 ? &sl__op_##op_name.model : NULL},                  \
       .model = {.type = STARPU_HISTORY_BASED,                                                      \

@@ -3,7 +3,6 @@
 #include "nn/loss.h"
 
 #include <float.h>
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

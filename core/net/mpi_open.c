@@ -44,33 +44,66 @@ static bool is_cuda_aware(void) {
   return sl__cuda_is_host();
 }
 
+/* MPI begins and ends once in a process. A start that fails leaves it begun, for a context with
+ * better options; if none comes, it ends with the process. */
+static bool left_begun;
+
+static void end_left(void) {
+  if (left_begun) MPI_Finalize();
+}
+
+static void leave_begun(struct sl__net *net) {
+  static bool is_registered;
+  if (!is_registered && atexit(end_left) != 0) return; /* the process ends without MPI_Finalize */
+  is_registered = left_begun = true;
+  net->began_mpi = false;
+}
+
 /* Without this, the other ranks would wait in MPI_Init for one that had failed before it. */
 static enum sl_status share_start(struct sl__net *net, enum sl_status failed, const char *why) {
   enum sl_status status = sl__net_sync_status(net, failed, why);
   if (status == SL_OK || status == SL_LOST) return status;
   MPI_Comm_free(&net->control);
   MPI_Comm_free(&net->data);
-  if (net->began_mpi) MPI_Finalize();
-  net->began_mpi = false;
+  if (net->began_mpi) leave_begun(net);
   return status;
 }
 
-static enum sl_status begin_mpi(struct sl__net *net, const struct sl__net_options *options) {
-  int begun, ended, level;
+static enum sl_status check_not_ended(void) {
+  int ended;
   MPI_Finalized(&ended);
-  if (ended)
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "MPI has ended in this process: open only one distributed context, or call "
-                    "MPI_Init_thread before the first and MPI_Finalize after the last");
+  if (!ended) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "MPI has ended in this process: open only one distributed context, or call "
+                  "MPI_Init_thread before the first and MPI_Finalize after the last");
+}
+
+static enum sl_status init_mpi(struct sl__net *net) {
+  int begun, level;
+  enum sl_status status = check_not_ended();
+  if (status != SL_OK) return status;
   MPI_Initialized(&begun);
-  if (!begun) {
-    if (check_shared_memory() != SL_OK) return SL_BAD_ARGUMENT;
-    /* a higher level costs MPI more locks: only StarPU-MPI needs it */
-    int wanted = net->exchange == SL_EXCHANGE_LANE ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
-    if (MPI_Init_thread(NULL, NULL, wanted, &level) != MPI_SUCCESS)
-      return sl__fail(SL_LOST, "MPI does not start");
-    net->began_mpi = true;
+  if (begun) {
+    net->began_mpi = left_begun;
+    left_begun = false;
+    return SL_OK;
   }
+  status = check_shared_memory();
+  if (status != SL_OK) return status;
+  /* a higher level costs MPI more locks: only StarPU-MPI needs it */
+  int wanted = net->exchange == SL_EXCHANGE_LANE ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
+  if (MPI_Init_thread(NULL, NULL, wanted, &level) != MPI_SUCCESS)
+    return sl__fail(SL_LOST, "MPI does not start");
+  net->began_mpi = true;
+  return SL_OK;
+}
+
+static enum sl_status begin_mpi(struct sl__net *net, const struct sl__net_options *options) {
+  int level;
+  enum sl_status status = init_mpi(net);
+  if (status != SL_OK && options->failed != SL_OK)
+    return sl__fail(options->failed, "%s", options->why);
+  if (status != SL_OK) return status;
   MPI_Query_thread(&level);
   if (level < MPI_THREAD_SERIALIZED)
     return sl__fail(SL_UNSUPPORTED,
@@ -81,7 +114,7 @@ static enum sl_status begin_mpi(struct sl__net *net, const struct sl__net_option
   MPI_Comm_set_errhandler(net->data, MPI_ERRORS_RETURN);
   MPI_Comm_rank(net->control, &net->rank);
   MPI_Comm_size(net->control, &net->size);
-  enum sl_status status = share_start(net, options->failed, options->why);
+  status = share_start(net, options->failed, options->why);
   if (status != SL_OK) return status;
   int aware = is_cuda_aware();
   MPI_Allreduce(MPI_IN_PLACE, &aware, 1, MPI_INT, MPI_MIN, net->control);
@@ -113,13 +146,14 @@ static enum sl_status check_build(enum sl_exchange exchange) {
 
 /* ---- opening and closing ---- */
 
+/* The first failure of this rank is the one that is told, whatever else fails then. */
 static enum sl_status join(struct sl__net *net, const struct sl__net_options *options) {
   struct sl__net_options own = *options;
-  if (own.failed == SL_OK) {
-    own.failed = check_build(own.exchange);
-    own.why = sl_error();
-  }
-  if (net->is_alone) return own.failed == SL_OK ? SL_OK : sl__fail(own.failed, "%s", own.why);
+  char why[512];
+  if (own.failed == SL_OK) own.failed = check_build(own.exchange);
+  snprintf(why, sizeof why, "%s", own.failed == options->failed ? own.why : sl_error());
+  own.why = why;
+  if (net->is_alone) return own.failed == SL_OK ? SL_OK : sl__fail(own.failed, "%s", why);
   enum sl_status status = begin_mpi(net, &own);
   bool beats = status == SL_OK && net->timeout > 0 && net->size > 1;
   return beats ? begin_heartbeat(net, &own) : status;

@@ -55,8 +55,6 @@ static enum starpu_data_access_mode access_mode(char letter, bool accumulate) {
   }
 }
 
-int sl__any_nodes[SL__MOST_BUFFERS];
-
 /* Few buffers go into the task itself; more go into arrays that StarPU frees with it. */
 static enum sl_status attach_buffers(struct starpu_task *task, const char *modes, bool accumulate,
                                      int count, struct sl__tensor *const *tensors) {

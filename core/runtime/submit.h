@@ -100,12 +100,7 @@ struct sl__step_record {
   float asks[SL__ASKS];
 };
 
-/* StarPU reads from a codelet on which memory node each buffer must be, and compares these, also
- * where a codelet wants none. Its own array is for few buffers: beyond it, a tensor that a task has
- * twice would look like two, and the task would wait for itself. So each codelet has this one, of
- * zeros. */
-enum { SL__MOST_BUFFERS = 1 << 16 };
-extern int sl__any_nodes[SL__MOST_BUFFERS];
+enum { SL__MOST_BUFFERS = 1 << 16 }; /* of a task */
 
 struct sl__chain;
 
