@@ -100,8 +100,8 @@ static enum sl_status check_options(const struct sl_context_options *o) {
   return SL_OK;
 }
 
-/* What a rank does before it meets the others. *context: what there is of it, also after a
- * failure. */
+/* The start of this rank, before it meets the others. *context: to be closed, also after a failure;
+ * or NULL. */
 static enum sl_status start(const struct sl_context_options *options, struct sl_context **context) {
   enum sl_status status = check_options(options);
   if (status != SL_OK) return status;

@@ -136,7 +136,7 @@ static int started; /* contexts of this process; atomic */
 enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_options *options,
                                  bool pooled) {
   c->began_starpu = !starpu_is_initialized();
-  locale_t before = sl__locale_begin(); /* StarPU reads and writes what it has measured */
+  locale_t before = sl__locale_begin(); /* StarPU reads its performance models */
   enum sl_status status = start_starpu(options->devices, &c->gpus);
   sl__locale_end(before);
   if (status != SL_OK) return status;
