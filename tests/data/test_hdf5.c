@@ -109,8 +109,6 @@ static void test_values(void **state) {
   sl_dataset_free(set);
 }
 
-/* Several inputs and targets by name, in groups or not: fields in that order, whatever their kinds
- * of numbers; the field's name is the part behind the last slash. */
 /* h5py's type of NumPy's bool, or another enum of one byte. */
 static hid_t make_enum(int members) {
   static const char *const names[] = {"FALSE", "TRUE", "NONE"};
@@ -153,6 +151,8 @@ static void test_kinds(void **state) {
         "its elements are no numbers");
 }
 
+/* Several inputs and targets by name, in groups or not: fields in that order, whatever their kinds
+ * of numbers; the field's name is the part behind the last slash. */
 static void test_names(void **state) {
   (void)state;
   struct sl_reader_options options = {
