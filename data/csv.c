@@ -49,7 +49,7 @@ static enum sl_status read_first_row(struct parser *p) {
     float number;
     enum sl_status status = sl__csv_next(&p->cursor, field);
     if (status != SL_OK) return status;
-    csv->header &= !sl__csv_number(field, &number);
+    csv->header &= !sl__csv_number(field, &number) && !sl__csv_has_decimal_comma(field);
     last = field->last;
   }
   return SL_OK;
@@ -308,16 +308,16 @@ static enum sl_status read_text(struct parser *p, const struct sl__csv_field *fi
   return SL_OK;
 }
 
-/* Each number would be a text of its own. Where commas separate, no field without quotes has one.
- */
-static bool has_decimal_comma(const struct sl__csv_field *field) {
-  char *comma = field->quoted ? NULL : memchr(field->text, ',', field->size);
-  float value;
-  if (!comma) return false;
-  *comma = '.';
-  bool is_number = sl__csv_number(field, &value);
-  *comma = ',';
-  return is_number;
+/* What would make each number a text of its own, or parts of two a field. */
+static enum sl_status check_commas(struct parser *p, const struct sl__csv_field *field) {
+  if (sl__csv_has_decimal_comma(field))
+    return bad_field(p, field,
+                     "has a decimal comma; write numbers with a point, or quotes around texts");
+  if (p->cursor.delimiter == ',' && sl__csv_joins_numbers(field))
+    return bad_field(p, field,
+                     "has numbers on both sides of a semicolon or a tab, though commas separate; "
+                     "write numbers with a point, or quotes around texts");
+  return SL_OK;
 }
 
 /* A number in a column whose first field made it one of texts: that field may stand for a missing
@@ -339,9 +339,8 @@ static enum sl_status read_value(struct parser *p, const struct sl__csv_field *f
   struct sl__csv_column *column = &p->csv->column[field->column - 1];
   bool number = sl__csv_number(field, value);
   bool are_texts = column->kind == SL__CSV_TEXT && !column->text_line; /* whatever the fields */
-  if (!number && !are_texts && has_decimal_comma(field))
-    return bad_field(p, field,
-                     "has a decimal comma; write numbers with a point, or quotes around texts");
+  enum sl_status status = number || are_texts ? SL_OK : check_commas(p, field);
+  if (status != SL_OK) return status;
   if (column->kind == SL__CSV_UNKNOWN) {
     column->kind = number ? SL__CSV_NUMBER : SL__CSV_TEXT;
     if (!number) column->text_line = field->line;

@@ -26,7 +26,8 @@ struct sl__csv_field {
   bool last; /* of its row */
 };
 
-/* Skips a mark of UTF-8 at the front; finds out whether commas, semicolons or tabs separate. */
+/* Skips a mark of UTF-8 at the front; finds out whether commas, semicolons or tabs separate. The
+ * latter ones do where all commas of the first row can be decimal ones. */
 void sl__csv_begin(struct sl__csv_cursor *cursor, const char *path, char *bytes, size_t size);
 
 /* Skips empty lines. Is there another row? */
@@ -40,6 +41,13 @@ enum sl_status sl__csv_next(struct sl__csv_cursor *cursor, struct sl__csv_field 
 bool sl__csv_number(const struct sl__csv_field *field, float *value);
 /* The same in double precision. */
 bool sl__csv_wide_number(const struct sl__csv_field *field, double *value);
+
+/* Is it, without quotes, a number but for a decimal comma? */
+bool sl__csv_has_decimal_comma(const struct sl__csv_field *field);
+
+/* Does it, without quotes, begin and end with a number, and has semicolons or tabs between? Where
+ * commas separate, these are decimal ones then, and what separates is between. */
+bool sl__csv_joins_numbers(const struct sl__csv_field *field);
 
 /* Empty, or without quotes NA, N/A, NaN or null, all of it in small or large letters or as here: Na
  * may be sodium. */

@@ -7,18 +7,46 @@
 #include "core/base/numbers.h"
 #include "data/csv.h"
 
-/* The one of , ; and tab that the first row has most often outside of quotes. */
-static char find_delimiter(const char *at, const char *end) {
+/* The bytes without blanks around them. */
+static struct sl__csv_field trimmed(char *from, char *to) {
+  while (from < to && (*from == ' ' || *from == '\t')) from++;
+  while (to > from && strchr(" \t\r", to[-1])) to--;
+  return (struct sl__csv_field){.text = from, .size = (size_t)(to - from)};
+}
+
+/* Is the field around this comma a number, if the delimiter separates? */
+static bool is_decimal(char *begin, char *comma, char *end, char delimiter) {
+  char *from = comma, *to = comma;
+  while (from > begin && from[-1] != delimiter) from--;
+  while (to < end && *to != delimiter && *to != '\n') to++;
+  const struct sl__csv_field field = trimmed(from, to);
+  return sl__csv_has_decimal_comma(&field);
+}
+
+/* Are all commas of the first row decimal ones, if the delimiter separates? */
+static bool are_decimal(char *begin, char *end, char delimiter) {
+  bool quoted = false;
+  for (char *at = begin; at < end && (quoted || *at != '\n'); at++) {
+    quoted ^= *at == '"';
+    if (!quoted && *at == ',' && !is_decimal(begin, at, end, delimiter)) return false;
+  }
+  return true;
+}
+
+/* The one of , ; and tab that the first row has most often outside of quotes; but no comma that can
+ * be a decimal one. */
+static char find_delimiter(char *begin, char *end) {
   int commas = 0, semicolons = 0, tabs = 0;
   bool quoted = false;
-  for (; at < end && (quoted || *at != '\n'); at++) {
+  for (const char *at = begin; at < end && (quoted || *at != '\n'); at++) {
     quoted ^= *at == '"';
     commas += !quoted && *at == ',';
     semicolons += !quoted && *at == ';';
     tabs += !quoted && *at == '\t';
   }
   if (tabs > commas && tabs > semicolons) return '\t';
-  return semicolons > commas ? ';' : ',';
+  if (semicolons > commas || (semicolons && are_decimal(begin, end, ';'))) return ';';
+  return tabs && are_decimal(begin, end, '\t') ? '\t' : ',';
 }
 
 void sl__csv_begin(struct sl__csv_cursor *c, const char *path, char *bytes, size_t size) {
@@ -119,6 +147,27 @@ bool sl__csv_number(const struct sl__csv_field *field, float *value) {
   if (!sl__csv_wide_number(field, &wide)) return false;
   *value = (float)wide;
   return true;
+}
+
+bool sl__csv_has_decimal_comma(const struct sl__csv_field *field) {
+  char *comma = field->quoted ? NULL : memchr(field->text, ',', field->size);
+  float value;
+  if (!comma) return false;
+  *comma = '.';
+  bool is_number = sl__csv_number(field, &value);
+  *comma = ',';
+  return is_number;
+}
+
+bool sl__csv_joins_numbers(const struct sl__csv_field *field) {
+  char *end = field->text + field->size, *first = field->text, *last = end;
+  float value;
+  if (field->quoted) return false;
+  while (first < end && *first != ';' && *first != '\t') first++;
+  while (last > first && last[-1] != ';' && last[-1] != '\t') last--;
+  if (first == last) return false;
+  const struct sl__csv_field left = trimmed(field->text, first), right = trimmed(last, end);
+  return sl__csv_number(&left, &value) && sl__csv_number(&right, &value);
 }
 
 bool sl__csv_is_missing(const struct sl__csv_field *field) {

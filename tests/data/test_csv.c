@@ -141,6 +141,35 @@ static void test_mistakes(void **state) {
   sl__csv_free(&csv);
 }
 
+/* A table with decimal commas, whose commas may be more than what separates; and texts that only
+ * look like that. */
+static void test_decimal_commas(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *target, *message;
+  } cases[] = {
+      {"7,3;7,7;8,1\n7,5;7,9;8,2\n", "3", "line 1, column 1 (\"1\"): \"7,3\" has a decimal comma"},
+      {"x;2,5\n1;2\n", "1", "line 1, column 2 (\"2\"): \"2,5\" has a decimal comma"},
+      {"\"a,b\";2,5\nc;2\n", "1", "line 1, column 2 (\"2\"): \"2,5\" has a decimal comma"},
+      {" 7,3\t -1e3 \t,1 \r\n", "3", "line 1, column 1 (\"1\"): \"7,3\" has a decimal comma"},
+      {"a, b;c, d\n1,5;2,5\n", "d", "line 2, column 2 (\"b;c\"): \"5;2\" has numbers on both"},
+      {"1,x;2,3\n4,5;b; 7,8\n", "3", "line 2, column 2 (\"2\"): \"5;b; 7\" has numbers on both"},
+      {"1,x\t2,3\n4,5\t6,8\n", "3", "line 2, column 2 (\"2\"): \"5?6\" has numbers on both"},
+  };
+  struct sl__csv csv;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct sl_reader_options options = {.target = cases[i].target};
+    FAILS(parse(cases[i].text, &options, &csv), SL_BAD_FILE, cases[i].message);
+    sl__csv_free(&csv);
+  }
+  OK(parse("a;b,y\n\"3;7\",1\n3;b,2\n;7,3\n3;,4\n", &to_y, &csv));
+  assert_int_equal(csv.column[0].level_count, 4);
+  sl__csv_free(&csv);
+  OK(parse("7,\"7;8\",8\n", &(struct sl_reader_options){.target = "3"}, &csv));
+  assert_int_equal(csv.columns, 3);
+  sl__csv_free(&csv);
+}
+
 static void test_columns(void **state) {
   (void)state;
   static const struct {
@@ -543,23 +572,15 @@ static void test_inputs_only_set(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fields),
-      cmocka_unit_test(test_quotes),
-      cmocka_unit_test(test_classes),
-      cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_columns),
-      cmocka_unit_test(test_missing),
-      cmocka_unit_test(test_locale),
-      cmocka_unit_test(test_many_texts),
-      cmocka_unit_test(test_set),
-      cmocka_unit_test(test_numbers),
-      cmocka_unit_test(test_normalised),
-      cmocka_unit_test(test_split),
-      cmocka_unit_test(test_validation_file),
-      cmocka_unit_test(test_folds),
-      cmocka_unit_test(test_allocations),
-      cmocka_unit_test(test_inputs_only),
-      cmocka_unit_test(test_inputs_only_set),
+      cmocka_unit_test(test_fields),         cmocka_unit_test(test_quotes),
+      cmocka_unit_test(test_classes),        cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_decimal_commas), cmocka_unit_test(test_columns),
+      cmocka_unit_test(test_missing),        cmocka_unit_test(test_locale),
+      cmocka_unit_test(test_many_texts),     cmocka_unit_test(test_set),
+      cmocka_unit_test(test_numbers),        cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_split),          cmocka_unit_test(test_validation_file),
+      cmocka_unit_test(test_folds),          cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_inputs_only),    cmocka_unit_test(test_inputs_only_set),
       cmocka_unit_test(test_same_names),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
