@@ -182,6 +182,19 @@ out:
   return status;
 }
 
+/* What the end has less than the start counts as output padding, of which the layer takes less than
+ * the stride or the dilation. */
+static enum sl_status check_less(const reader *r, const node_of *node, const struct window *w,
+                                 int output_h, int output_w) {
+  int most_h = (w->stride_h > w->dilation_h ? w->stride_h : w->dilation_h) - 1 - output_h;
+  int most_w = (w->stride_w > w->dilation_w ? w->stride_w : w->dilation_w) - 1 - output_w;
+  if ((!w->less_h || w->less_h <= most_h) && (!w->less_w || w->less_w <= most_w)) return SL_OK;
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                         "attribute pads: the end may have %d, %d less than the start, of which "
+                         "stride, dilation and output_padding leave room",
+                         most_h > 0 ? most_h : 0, most_w > 0 ? most_w : 0);
+}
+
 enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *weight;
   const node_of *last = node;
@@ -195,6 +208,7 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_take_weight(r, node, 1, x.view.ndim == 2 ? 3 : 4, &weight));
   SL__TRY(check_conv(r, node, &x, weight, &w, &groups));
   SL__TRY(read_pair(r, node, "output_padding", w.is_1d, 0, &output_h, &output_w));
+  SL__TRY(check_less(r, node, &w, output_h, output_w));
   if (weight->dim[1] < 1 || weight->dim[1] > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
   int64_t channels = weight->dim[1] * groups;

@@ -628,6 +628,18 @@ static void uneven_pads(struct small *s) { set_list(s, 0, "pads", (int64_t[]){0,
 static void uneven_height(struct small *s) { set_list(s, 0, "pads", (int64_t[]){1, 1, 0, 1}, 4); }
 static void uneven_width(struct small *s) { set_list(s, 0, "pads", (int64_t[]){1, 1, 1, 0}, 4); }
 static void large_pads(struct small *s) { set_list(s, 0, "pads", (int64_t[]){3, 3, 3, 3}, 4); }
+/* Pads of a transposed one, and perhaps an output padding, with stride 2. */
+static void set_growing(struct small *s, const int64_t pads[4], int64_t more) {
+  s->node[0].op = "ConvTranspose";
+  s->tensor[0].dim[0] = 1, s->tensor[0].dim[1] = 2;
+  set_list(s, 0, "strides", (int64_t[]){2, 2}, 2);
+  set_list(s, 0, "pads", pads, 4);
+  set_list(s, 0, "output_padding", (int64_t[]){more, more}, 2);
+}
+static void grows_higher(struct small *s) { set_growing(s, (int64_t[]){2, 0, 0, 0}, 0); }
+static void grows_wider(struct small *s) { set_growing(s, (int64_t[]){0, 2, 0, 0}, 0); }
+static void grows_at_both(struct small *s) { set_growing(s, (int64_t[]){2, 2, 1, 1}, 1); }
+static void much_output_padding(struct small *s) { set_growing(s, (int64_t[]){0, 0, 0, 0}, 2); }
 static void one_stride(struct small *s) { set_list(s, 0, "strides", (int64_t[]){1}, 1); }
 static void zero_stride(struct small *s) { set_list(s, 0, "strides", (int64_t[]){0, 1}, 2); }
 static void strange_type(struct small *s) { set_whole(s, 0, "pads", 1); }
@@ -732,6 +744,13 @@ static const struct {
     {uneven_height, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},
     {uneven_width, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},
     {large_pads, SL_UNSUPPORTED, "node conv (Conv): attribute pads is 3, 3"},
+    {grows_higher, SL_UNSUPPORTED,
+     "conv (ConvTranspose): attribute pads: the end may have 1, 1 less"},
+    {grows_wider, SL_UNSUPPORTED,
+     "conv (ConvTranspose): attribute pads: the end may have 1, 1 less"},
+    {grows_at_both, SL_UNSUPPORTED,
+     "conv (ConvTranspose): attribute pads: the end may have 0, 0 less"},
+    {much_output_padding, SL_BAD_FILE, "output_pad 2x2"},
     {one_stride, SL_UNSUPPORTED, "attribute strides has 1 numbers"},
     {zero_stride, SL_BAD_FILE, "attribute strides is 0, 1"},
     {strange_type, SL_BAD_FILE, "attribute pads is of type 2, not 7"},
