@@ -252,6 +252,28 @@ static void test_specials_spelled_as_tokens(void **state) {
   sl_tokenizer_close(t);
 }
 
+/* In ASCII both are the same token, as of BpeTrainer: the special one, wherever a text has it. */
+static void test_specials_that_are_learned(void **state) {
+  (void)state;
+  static const char *const special[] = {"the"};
+  const struct sl_tokenizer_options options = {300, 0, special, 1, 0};
+  const char *text = "the the then";
+  struct sl_tokenizer *t, *again;
+  OK(sl_tokenizer_train(&options, &text, (size_t[]){12}, 1, &t));
+  OK(sl_tokenizer_save(t, in_folder("learned.json")));
+  OK(sl_tokenizer_open(in_folder("learned.json"), &again));
+  check_equal(again, t);
+  for (int turn = 0; turn < 2; turn++) {
+    const struct sl_tokenizer *one = turn ? again : t;
+    assert_int_equal(sl_tokenizer_find(one, "the", 3), 0);
+    assert_int_equal(one->size, 260); /* he,  the,  then beside the bytes and the special one */
+    check_tokens(one, "then the", true, "the|n| |the|");
+    check_tokens(one, "the then", false, "the| then|");
+  }
+  sl_tokenizer_close(again);
+  sl_tokenizer_close(t);
+}
+
 #define ADDED(id, content, flags)                                                                  \
   "{\"id\":" #id ",\"content\":\"" content "\",\"single_word\":false" flags "}"
 
@@ -494,6 +516,7 @@ int main(void) {
       cmocka_unit_test(test_long_piece),
       cmocka_unit_test(test_specials),
       cmocka_unit_test(test_specials_spelled_as_tokens),
+      cmocka_unit_test(test_specials_that_are_learned),
       cmocka_unit_test(test_added),
       cmocka_unit_test(test_ids_outside),
       cmocka_unit_test(test_unsupported),
