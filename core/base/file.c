@@ -317,27 +317,24 @@ static bool folder_of(const char *path, char folder[PATH_MAX]) {
   return true;
 }
 
-/* Where the process finds an open file that has no name. */
-static void link_of(int fd, char link[32]) { snprintf(link, 32, "/proc/self/fd/%d", fd); }
-
-/* A file without a name, which ends with the process, however that ends. -1: not on this file
- * system, or it could not be named. Some Linux before 6.0 does not look at the umask. */
-static int open_unnamed(const struct sl__file *file, mode_t mode) {
-  char folder[PATH_MAX], link[32];
-  struct stat info;
-  if (!folder_of(file->path, folder)) return -1;
-  int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
-  if (fd < 0) return -1;
-  link_of(fd, link);
-  if (access(link, F_OK) == 0 && fstat(fd, &info) == 0 && (info.st_mode & 0777) != 0666) return fd;
-  close(fd);
-  return -1;
-}
-
 /* The n-th name to try. */
 static void set_aside(struct sl__file *file, unsigned attempt) {
   unsigned number = ((unsigned)getpid() * 2654435761u + attempt * 40503u) & 0xffffff;
   sprintf(file->aside, "%s.%06x", file->path, number);
+}
+
+/* A file without a name, which ends with the process, however that ends. -1: not on this file
+ * system. Some Linux before 6.0 does not look at the umask. */
+static int open_unnamed(const struct sl__file *file, mode_t mode) {
+  char folder[PATH_MAX];
+  struct stat info;
+  if (!folder_of(file->path, folder)) return -1;
+  int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+  if (fd < 0) return -1;
+  if (file->replaces) sl__keep_owner_and_mode(fd, &file->before);
+  if (fstat(fd, &info) == 0 && (file->replaces || (info.st_mode & 0777) != 0666)) return fd;
+  close(fd);
+  return -1;
 }
 
 /* open() instead of mkstemp(), whose files only their owner may read. */
@@ -346,8 +343,32 @@ static int open_named(struct sl__file *file, mode_t mode) {
     set_aside(file, attempt);
     int fd = open(file->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     file->is_named = fd >= 0;
-    if (fd >= 0 || errno != EEXIST || attempt == 1000) return fd;
+    if (fd < 0 && errno == EEXIST && attempt < 1000) continue;
+    if (fd >= 0 && file->replaces) sl__keep_owner_and_mode(fd, &file->before);
+    return fd;
   }
+}
+
+/* Gives an unnamed file the name aside. Returns the value of errno, or 0. */
+static int link_aside(struct sl__file *file, int fd) {
+  char link[32];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  for (unsigned attempt = 0;; attempt++) {
+    set_aside(file, attempt);
+    if (linkat(AT_FDCWD, link, AT_FDCWD, file->aside, AT_SYMLINK_FOLLOW) == 0) return 0;
+    if (errno != EEXIST || attempt == 1000) return errno;
+  }
+}
+
+/* AppArmor, seccomp or a FUSE server may forbid links, and /proc may be missing: an empty file
+ * shows it, before one is written that could get no name. It cannot be the same one: without its
+ * name it takes no other. */
+static bool may_link(struct sl__file *file, mode_t mode) {
+  int fd = open_unnamed(file, mode);
+  bool may = fd >= 0 && link_aside(file, fd) == 0;
+  if (may) unlink(file->aside);
+  if (fd >= 0) close(fd);
+  return may;
 }
 
 /* A file that replaces another one is private until it has that file's mode. */
@@ -355,31 +376,18 @@ static enum sl_status open_aside(struct sl__file *file) {
   file->aside = sl__alloc(strlen(file->path) + 8, 1, "a file name");
   if (!file->aside) return SL_NO_MEMORY;
   mode_t mode = file->replaces ? 0600 : 0666;
-  int fd = open_unnamed(file, mode);
+  int fd = may_link(file, mode) ? open_unnamed(file, mode) : -1;
   if (fd < 0) fd = open_named(file, mode);
   if (fd < 0 && errno == ENOENT)
     return sl__fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
                     file->path);
   if (fd < 0) return fail_io(file->path, "written", errno);
-  if (file->replaces) sl__keep_owner_and_mode(fd, &file->before);
   file->stream = fdopen(fd, "wb");
   if (file->stream) return SL_OK;
   enum sl_status status = fail_io(file->path, "written", errno);
   close(fd);
   if (file->is_named) unlink(file->aside);
   return status;
-}
-
-/* rename() needs a name. Returns the value of errno, or 0. */
-static int name_aside(struct sl__file *file) {
-  char link[32];
-  link_of(fileno(file->stream), link);
-  for (unsigned attempt = 0; !file->is_named; attempt++) {
-    set_aside(file, attempt);
-    file->is_named = linkat(AT_FDCWD, link, AT_FDCWD, file->aside, AT_SYMLINK_FOLLOW) == 0;
-    if (!file->is_named && (errno != EEXIST || attempt == 1000)) return errno;
-  }
-  return 0;
 }
 
 static enum sl_status new_hash(XXH64_state_t **hash) {
@@ -423,10 +431,14 @@ static int sync_folder_of(const char *path) {
   return error;
 }
 
-/* Writes all of it to the disk. Returns the value of errno, or 0. */
-static int flush(const struct sl__file *file) {
+/* Writes all of it to the disk, and names it: rename() needs a name, which may take space, too.
+ * Returns the value of errno, or 0. */
+static int flush(struct sl__file *file) {
   int error = file->error;
   if (!error && (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0)) error = errno;
+  if (error || file->is_named) return error;
+  error = link_aside(file, fileno(file->stream));
+  file->is_named = !error;
   return error;
 }
 
@@ -437,7 +449,6 @@ enum sl_status sl__file_flush(struct sl__file *file) {
 
 static int flush_and_close(struct sl__file *file) {
   int error = flush(file);
-  if (!error) error = name_aside(file);
   if (fclose(file->stream) != 0 && !error) error = errno;
   file->stream = NULL;
   return error;

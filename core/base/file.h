@@ -42,13 +42,14 @@ struct sl__file_sum {
   uint64_t bytes, xxh64;
 };
 
-/* A file in the making: without a name, so that nothing is left of it if the process is killed, or
- * path.XXXXXX in the same folder where the file system cannot do that, as NFS. commit does fsync,
- * rename and fsync of the folder; abandon removes it. commit reports errors of earlier writes. */
+/* A file in the making: without a name until it is flushed, so that nothing is left of it if the
+ * process is killed, or path.XXXXXX in the same folder where the file system cannot do that, as
+ * NFS, where links are forbidden, or with a umask of 0. commit does fsync, rename and fsync of the
+ * folder; abandon removes it. commit reports errors of earlier writes. */
 struct sl__file;
 enum sl_status sl__file_create(const char *path, struct sl__file **file);
 void sl__file_write(struct sl__file *file, const void *bytes, size_t size);
-/* Brings the written bytes to the disk. After SL_OK a commit renames the file. */
+/* Brings the written bytes to the disk, as path.XXXXXX. After SL_OK only the renaming is left. */
 enum sl_status sl__file_flush(struct sl__file *file);
 /* Frees file in any case. sum may be NULL. */
 enum sl_status sl__file_commit(struct sl__file *file, struct sl__file_sum *sum);

@@ -1,5 +1,6 @@
 /* Whole files in and out. Hard cases: gzip cut at every byte, several members, more than the limit;
  * targets that are folders, devices, links; a disk that is full in the middle of a write. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -26,6 +27,15 @@ int fsync(int fd) {
       info.st_dev == folder.st_dev)
     synced.of_folder++;
   return (int)syscall(SYS_fsync, fd);
+}
+
+/* The program's own linkat replaces the C library's, too: it fails with this value of errno. */
+static int link_error;
+
+int linkat(int from, const char *old, int to, const char *new, int flags) {
+  if (!link_error) return (int)syscall(SYS_linkat, from, old, to, new, flags);
+  errno = link_error;
+  return -1;
 }
 
 static void count_syncs(const char *folder) {
@@ -255,21 +265,25 @@ static void test_reaches_the_disk(void **state) {
   FAILS(sl_folder_make(put("file", "x", 1)), SL_IO, "Not a directory");
 }
 
+static bool has_unnamed_files(void) {
+  int unnamed = open(test_folder, O_TMPFILE | O_WRONLY, 0600);
+  if (unnamed >= 0) close(unnamed);
+  return unnamed >= 0;
+}
+
 /* A process that is killed in the midst of writing leaves nothing behind, where the file system has
  * files without names. */
 static void test_killed_writer(void **state) {
   (void)state;
   const char *path = put("killed", "old", 3);
   int files = count_files(), code;
-  int unnamed = open(test_folder, O_TMPFILE | O_WRONLY, 0600);
-  if (unnamed < 0) skip();
-  close(unnamed);
+  if (!has_unnamed_files()) skip();
   pid_t child = fork();
   if (!child) {
     struct sl__file *file;
+    static char big[100000]; /* more than stdio keeps */
     if (sl__file_create(path, &file) != SL_OK) _exit(1);
-    sl__file_write(file, "new", 3);
-    if (sl__file_flush(file) != SL_OK) _exit(2);
+    sl__file_write(file, big, sizeof big);
     raise(SIGKILL);
   }
   assert_int_equal(waitpid(child, &code, 0), child);
@@ -295,6 +309,57 @@ static void test_named_aside(void **state) {
   umask(mask);
   check_content(path, "new", 3);
   assert_int_equal(mode_of(path), 0666);
+  assert_int_equal(count_files(), files + 1);
+}
+
+/* Links may be forbidden, by AppArmor or seccomp. */
+static void test_no_links(void **state) {
+  (void)state;
+  const int errors[] = {EPERM, EACCES, ENOENT, EXDEV, EOPNOTSUPP};
+  const char *old = put("old", "old", 3);
+  int files = count_files();
+  assert_int_equal(chmod(old, 0604), 0);
+  mode_t mask = umask(027);
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+    const char *path = in_folder("unlinked");
+    link_error = errors[i];
+    enum sl_status status = write_text(path, "new"), other = write_text(old, "newer");
+    link_error = 0;
+    assert_true(status == SL_OK && other == SL_OK);
+    check_content(path, "new", 3);
+    check_content(old, "newer", 5);
+    assert_int_equal(mode_of(path), 0640);
+    assert_int_equal(mode_of(old), 0604);
+    assert_int_equal(count_files(), files + 1);
+  }
+  umask(mask);
+}
+
+/* After a flush only the renaming is left, which takes no space. */
+static void test_flush_names(void **state) {
+  (void)state;
+  struct sl__file *file;
+  const char *path = in_folder("flushed");
+  int files = count_files();
+  for (int commits = 0; commits < 2; commits++) {
+    assert_int_equal(sl__file_create(path, &file), SL_OK);
+    sl__file_write(file, "x", 1);
+    assert_int_equal(sl__file_flush(file), SL_OK);
+    link_error = ENOSPC;
+    if (commits)
+      assert_int_equal(sl__file_commit(file, NULL), SL_OK);
+    else
+      sl__file_abandon(file);
+    link_error = 0;
+    assert_int_equal(count_files(), files + commits);
+  }
+  if (!has_unnamed_files()) skip();
+  assert_int_equal(sl__file_create(path, &file), SL_OK);
+  link_error = ENOSPC;
+  enum sl_status status = sl__file_flush(file);
+  link_error = 0;
+  FAILS(status, SL_IO, "free some space");
+  sl__file_abandon(file);
   assert_int_equal(count_files(), files + 1);
 }
 
@@ -394,6 +459,8 @@ int main(void) {
       cmocka_unit_test(test_write),
       cmocka_unit_test(test_killed_writer),
       cmocka_unit_test(test_named_aside),
+      cmocka_unit_test(test_no_links),
+      cmocka_unit_test(test_flush_names),
       cmocka_unit_test(test_two_writers_at_once),
       cmocka_unit_test(test_targets),
       cmocka_unit_test(test_write_fails),
