@@ -160,9 +160,33 @@ static json_t *exact(double value) {
   return json_string(text);
 }
 
-static double exact_value(const json_t *state, const char *key) {
+/* A program with decimal commas wrote them before 2026-11-30. false: not a number. */
+static bool read_exact(const json_t *state, const char *key, double *value) {
   const char *text = json_string_value(json_object_get(state, key));
-  return text ? sl__strtod(text, NULL) : NAN;
+  char number[40], *end;
+  *value = NAN;
+  if (!text) return true;
+  if (!*text || strlen(text) >= sizeof number) return false;
+  char *comma = strchr(strcpy(number, text), ',');
+  if (comma) *comma = '.';
+  *value = sl__strtod(number, &end);
+  return !*end;
+}
+
+/* Checkpoints from before 2026-11-27 have no "deciding", and metrics of all outputs alone. */
+static bool read_best(const json_t *state, const char *metric, struct sl__best *best) {
+  struct sl_fit_evaluation *e = &best->evaluation;
+  *best = (struct sl__best){.since = json_integer_value(json_object_get(state, "since"))};
+  e->epoch = json_integer_value(json_object_get(state, "epoch"));
+  bool is_good = read_exact(state, "reference", &best->reference);
+#define SL__FIT_METRIC(key, title, larger, share) is_good &= read_exact(state, #key, &e->key);
+#include "parallel/fit/metrics.def"
+#undef SL__FIT_METRIC
+  if (json_object_get(state, "deciding"))
+    is_good &= read_exact(state, "deciding", &e->deciding);
+  else
+    e->deciding = sl__fit_metric(e, metric);
+  return is_good;
 }
 
 static json_t *describe_best(const struct sl__fit *fit) {
@@ -193,22 +217,14 @@ enum sl_status sl__fit_take_noted(struct sl__fit *fit, const char *before) {
     return sl__fail(SL_NO_MEMORY, "no memory for what the checkpoint notes");
   const json_t *state = json_object_get(noted, "fit");
   const char *metric = json_string_value(json_object_get(state, "metric"));
-  if (metric && strcmp(metric, fit->options.metric) == 0) {
-    fit->best = (struct sl__best){.since = json_integer_value(json_object_get(state, "since")),
-                                  .reference = exact_value(state, "reference"),
-                                  .evaluation = {
-                                      .epoch = json_integer_value(json_object_get(state, "epoch")),
-#define SL__FIT_METRIC(key, title, larger, share) .key = exact_value(state, #key),
-#include "parallel/fit/metrics.def"
-#undef SL__FIT_METRIC
-                                  }};
-    /* checkpoints from before 2026-11-27 have no "deciding", and metrics of all outputs alone */
-    fit->best.evaluation.deciding = json_object_get(state, "deciding")
-                                        ? exact_value(state, "deciding")
-                                        : sl__fit_metric(&fit->best.evaluation, metric);
-  }
+  enum sl_status status = SL_OK;
+  if (metric && strcmp(metric, fit->options.metric) == 0 && !read_best(state, metric, &fit->best))
+    status = sl__fail(SL_BAD_FILE,
+                      "%s: damaged: the best evaluation that it notes is no number; remove this "
+                      "checkpoint, and the run goes on from the one before",
+                      fit->saving.folder.newest);
   json_decref(noted);
-  return SL_OK;
+  return status;
 }
 
 /* The value without quotes; "none" where there is none. */

@@ -20,7 +20,7 @@ enum sl_status sl__fit_check_object(const char *member, const char *text);
 char *sl__fit_noted(const struct sl__fit *fit);
 
 /* Takes the state of early stopping from what a checkpoint noted, where it is there and was counted
- * by the same metric. before may be NULL. */
+ * by the same metric. before may be NULL. \return SL_BAD_FILE for one that is no number. */
 enum sl_status sl__fit_take_noted(struct sl__fit *fit, const char *before);
 
 /* "replicas 2 -> 4, stages none -> 2", or "" where nothing has changed; before may be NULL: not

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "parallel/fit/describe.h"
 #include "tests/common/comma_locale.h"
 #include "tests/common/small_model.h"
 #include "tests/common/training.h"
@@ -496,6 +497,24 @@ static void early_stopping_survives_a_locale(void **state) {
   }
 }
 
+/* As a program with decimal commas noted it; and no number at all. */
+static void a_noted_comma_is_a_point(void **state) {
+  (void)state;
+  static const char *const damaged[] = {"", "0,5,3", "0.5x", "x"};
+  struct sl__fit fit = {.options.metric = "loss"};
+  OK(sl__fit_take_noted(&fit,
+                        "{\"fit\":{\"metric\":\"loss\",\"deciding\":\"0,53\",\"since\":2,"
+                        "\"reference\":\"inf\",\"epoch\":3,\"loss\":\"5,3e-1\"}}"));
+  assert_true(fit.best.evaluation.deciding == 0.53 && fit.best.evaluation.loss == 0.53);
+  assert_true(isinf(fit.best.reference) && isnan(fit.best.evaluation.accuracy));
+  assert_true(fit.best.evaluation.epoch == 3 && fit.best.since == 2);
+  for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+    char text[120];
+    snprintf(text, sizeof text, "{\"fit\":{\"metric\":\"loss\",\"loss\":\"%s\"}}", damaged[i]);
+    FAILS(sl__fit_take_noted(&fit, text), SL_BAD_FILE, "damaged: the best evaluation");
+  }
+}
+
 /* A run that --steps ends within an epoch is evaluated there, which is no epoch's evaluation. */
 static void a_limit_of_steps_is_no_epoch(void **state) {
   int best;
@@ -984,6 +1003,7 @@ int main(void) {
       cmocka_unit_test(early_stopping),
       cmocka_unit_test(early_stopping_survives),
       cmocka_unit_test(early_stopping_survives_a_locale),
+      cmocka_unit_test(a_noted_comma_is_a_point),
       cmocka_unit_test(a_limit_of_steps_is_no_epoch),
       cmocka_unit_test(an_early_end_stays),
       cmocka_unit_test(callbacks_end_it),
