@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -17,10 +19,10 @@ enum { FORMAT_VERSION = 45, WORD = 64 };
 /* ---- the format (StarPU's perfmodel_history.c), without its comments ---- */
 
 static bool read_word(FILE *f, char word[WORD]) {
-  int c;
+  int c = EOF;
   while (fscanf(f, " ") != EOF && (c = getc(f)) == '#')
     if (fscanf(f, "%*[^\n]") == EOF) return false;
-  if (feof(f)) return false;
+  if (feof(f) || ferror(f)) return false;
   ungetc(c, f);
   return fscanf(f, "%63s", word) == 1;
 }
@@ -94,30 +96,55 @@ static bool is_damaged(FILE *f) {
 
 /* ---- the file ---- */
 
-/* Another process may write it: StarPU locks it for that. */
-static bool find_damaged(const char *symbol, char *path, size_t size) {
-  struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-  starpu_perfmodel_get_model_path(symbol, path, size);
-  FILE *f = *path ? fopen(path, "re") : NULL;
-  if (!f) return false;
-  fcntl(fileno(f), F_SETLKW, &whole); /* a file system without locks is read without one */
-  bool damaged = is_damaged(f) && !ferror(f);
-  fclose(f);
-  return damaged;
+/* Locked until it is closed: StarPU locks it while it writes it. A file system may have no locks:
+ * there a file that another process just writes is given time. */
+static FILE *open_damaged(const char *path) {
+  const struct timespec pause = {.tv_nsec = 100000000};
+  for (int look = 0;; look++) {
+    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    FILE *f = fopen(path, "re");
+    if (!f) return NULL;
+    bool is_locked = fcntl(fileno(f), F_SETLKW, &whole) == 0;
+    bool damaged = is_damaged(f) && !ferror(f);
+    if (damaged && (is_locked || look)) return f;
+    fclose(f);
+    if (!damaged) return NULL;
+    nanosleep(&pause, NULL);
+  }
+}
+
+/* Another process may have renamed the file before this one had its lock. */
+static bool is_at(const char *path, FILE *f) {
+  struct stat there, opened;
+  return stat(path, &there) == 0 && fstat(fileno(f), &opened) == 0 &&
+         there.st_dev == opened.st_dev && there.st_ino == opened.st_ino;
+}
+
+static enum sl_status set_aside(struct sl_context *context, const char *path) {
+  char aside[PATH_MAX + sizeof DAMAGED];
+  snprintf(aside, sizeof aside, "%s" DAMAGED, path);
+  int error = rename(path, aside) == 0 ? 0 : errno;
+  if (error == ENOENT) return SL_OK; /* another process has renamed it */
+  if (error)
+    return sl__fail(SL_IO,
+                    "%s: this performance model is damaged and cannot be renamed: %s; "
+                    "remove the file",
+                    path, strerror(error));
+  sl__log(context, SL_LOG_WARNING,
+          "%s: this performance model was damaged and is measured anew; the file is now %s", path,
+          strrchr(aside, '/') + 1);
+  return SL_OK;
 }
 
 enum sl_status sl__model_file_check(struct sl_context *context, const char *symbol) {
-  char path[PATH_MAX], aside[PATH_MAX + sizeof DAMAGED];
-  while (find_damaged(symbol, path, sizeof path)) {
-    snprintf(aside, sizeof aside, "%s" DAMAGED, path);
-    if (rename(path, aside) != 0 && errno != ENOENT) /* or another process has renamed it */
-      return sl__fail(SL_IO,
-                      "%s: this performance model is damaged and cannot be renamed: %s; "
-                      "remove the file",
-                      path, strerror(errno));
-    sl__log(context, SL_LOG_WARNING,
-            "%s: this performance model was damaged and is measured anew; the file is now %s", path,
-            strrchr(aside, '/') + 1);
+  enum sl_status status = SL_OK;
+  char path[PATH_MAX];
+  while (status == SL_OK) {
+    starpu_perfmodel_get_model_path(symbol, path, sizeof path);
+    FILE *f = *path ? open_damaged(path) : NULL;
+    if (!f) break;
+    if (is_at(path, f)) status = set_aside(context, path);
+    fclose(f);
   }
-  return SL_OK;
+  return status;
 }
