@@ -1,9 +1,8 @@
 /* 2-D convolution. The forward pass has direct and Winograd kernels
  * (codelets/kernels/direct_conv.c, winograd.c), and so have the gradients of the input
  * (conv_backward_data.c, winograd_backward_data.c) and of the weights (conv_backward_weight.c,
- * winograd_backward_weight.c). Otherwise each image is a matrix product: its windows become the
- * columns of a matrix (im2col; Chellapilla, Puri, Simard 2006) in scratch memory that stays in the
- * cache. */
+ * winograd_backward_weight.c). Otherwise each image is a matrix product
+ * (codelets/kernels/conv_matrix.h), with a matrix that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
@@ -16,6 +15,7 @@
 #include "codelets/kernels/conv_backward_weight.h"
 #include "codelets/batchnorm.h"
 #include "codelets/kernels/conv_frame.h"
+#include "codelets/kernels/conv_matrix.h"
 #include "codelets/kernels/direct_conv.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/onednn.h"
@@ -24,80 +24,28 @@
 #include "codelets/kernels/winograd_backward_weight.h"
 #include "core/base/error.h"
 
-/* A 1x1 convolution's matrix is the image itself. */
-static inline bool is_product(const struct sl__conv_args *a) {
-  return a->kernel_h == 1 && a->kernel_w == 1 && a->stride_h == 1 && a->stride_w == 1 &&
-         !a->pad_h && !a->pad_w;
+static struct sl__conv_windows windows_of(const struct sl__conv_args *a) {
+  return (struct sl__conv_windows){a->channels,
+                                   a->height,
+                                   a->width,
+                                   a->out_height,
+                                   a->out_width,
+                                   a->kernel_h,
+                                   a->kernel_w,
+                                   a->stride_h,
+                                   a->stride_w,
+                                   a->pad_h,
+                                   a->pad_w,
+                                   1,
+                                   1};
+}
+
+static bool is_product(const struct sl__conv_args *a) {
+  const struct sl__conv_windows w = windows_of(a);
+  return sl__conv_matrix_is_image(&w);
 }
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
-
-/* The output columns whose tap s falls inside the image: [*first, *end). */
-SL__INLINE void inside(const struct sl__conv_args *a, int32_t s, int32_t *first, int32_t *end) {
-  int32_t before = a->pad_w - s; /* column ow reads ow stride - pad + s */
-  *first = before > 0 ? (before + a->stride_w - 1) / a->stride_w : 0;
-  int32_t last = a->width - 1 + a->pad_w - s;
-  *end = last < 0 ? 0 : last / a->stride_w + 1;
-  if (*end > a->out_width) *end = a->out_width;
-  if (*first > *end) *first = *end;
-}
-
-/* One row of the matrix: tap (c, r, s) of every window. */
-SL__INLINE void gather_row(const struct sl__conv_args *a, const float *plane, int32_t r, int32_t s,
-                           float *row) {
-  int32_t first, end;
-  inside(a, s, &first, &end);
-  for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
-    int32_t h = oh * a->stride_h - a->pad_h + r;
-    if (h < 0 || h >= a->height) {
-      for (int32_t ow = 0; ow < a->out_width; ow++) row[ow] = 0;
-      continue;
-    }
-    const float *from = plane + (int64_t)h * a->width - a->pad_w + s;
-    for (int32_t ow = 0; ow < first; ow++) row[ow] = 0;
-    if (a->stride_w == 1)
-      for (int32_t ow = first; ow < end; ow++) row[ow] = from[ow];
-    else
-      for (int32_t ow = first; ow < end; ow++) row[ow] = from[(int64_t)ow * a->stride_w];
-    for (int32_t ow = end; ow < a->out_width; ow++) row[ow] = 0;
-  }
-}
-
-SL__SIMD static void im2col(const struct sl__conv_args *a, const float *image, float *matrix) {
-  for (int32_t c = 0; c < a->channels; c++)
-    for (int32_t r = 0; r < a->kernel_h; r++)
-      for (int32_t s = 0; s < a->kernel_w; s++, matrix += sl__conv_pixels(a))
-        gather_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
-}
-
-SL__INLINE void scatter_row(const struct sl__conv_args *a, float *plane, int32_t r, int32_t s,
-                            const float *row) {
-  int32_t first, end;
-  inside(a, s, &first, &end);
-  for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
-    int32_t h = oh * a->stride_h - a->pad_h + r;
-    if (h < 0 || h >= a->height) continue;
-    float *to = plane + (int64_t)h * a->width - a->pad_w + s;
-    if (a->stride_w == 1)
-      for (int32_t ow = first; ow < end; ow++) to[ow] += row[ow];
-    else
-      for (int32_t ow = first; ow < end; ow++) to[(int64_t)ow * a->stride_w] += row[ow];
-  }
-}
-
-/* Adds the matrix back into the image (col2im), tap after tap: a fixed order. */
-SL__SIMD static void col2im_add(const struct sl__conv_args *a, const float *matrix, float *image) {
-  for (int32_t c = 0; c < a->channels; c++)
-    for (int32_t r = 0; r < a->kernel_h; r++)
-      for (int32_t s = 0; s < a->kernel_w; s++, matrix += sl__conv_pixels(a))
-        scatter_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
-}
-
-static const float *windows(const struct sl__conv_args *a, const float *image, float *scratch) {
-  if (is_product(a)) return image;
-  im2col(a, image, scratch);
-  return scratch;
-}
 
 SL__SIMD static void add_bias(float *y, const float *bias, int64_t channels, int64_t plane) {
   for (int64_t k = 0; k < channels; k++)
@@ -231,9 +179,11 @@ static void own_forward(const struct sl__conv_args *a, const float *x, const flo
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
                     float *scratch) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
+  const struct sl__conv_windows w = windows_of(a);
   if (a->implementation == SL__ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
-    sl__gemm(product(a), false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
+    sl__gemm(product(a), false, false, k, p, t, 1, weight, t, sl__conv_matrix(&w, x, scratch), p, 0,
+             y, p);
     if (a->has_bias) add_bias(y, weight + k * t, k, p);
     sl__activate(a->activation, y, y, k * p);
   }
@@ -243,6 +193,7 @@ static void forward(const struct sl__conv_args *a, const float *x, const float *
 static void backward_data(const struct sl__conv_args *a, const float *dy, const float *weight,
                           float *dx, float *scratch, bool add) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
+  const struct sl__conv_windows m = windows_of(a);
   struct sl__onednn_window w = onednn_window(a);
   if (is_own(a)) {
     sl__conv_backward_data(a, dy, weight, dx, scratch, add, 0);
@@ -258,7 +209,7 @@ static void backward_data(const struct sl__conv_args *a, const float *dy, const 
     }
     sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, 0, scratch, p);
     if (!add) memset(dx, 0, (size_t)sl__conv_x_size(a) * sizeof *dx);
-    col2im_add(a, scratch, dx);
+    sl__conv_matrix_add(&m, scratch, dx);
   }
 }
 
@@ -275,6 +226,7 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
                             float *grad, float *scratch, bool add) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   float *bias = a->has_bias ? grad + k * t : NULL;
+  const struct sl__conv_windows m = windows_of(a);
   struct sl__onednn_window w = onednn_window(a);
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, bias))
@@ -288,7 +240,7 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
   else
     for (int32_t n = 0; n < a->images; n++)
       sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
-               windows(a, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
+               sl__conv_matrix(&m, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
   if (bias) bias_gradient(dy, bias, a->images, k, p, add);
 }
 
