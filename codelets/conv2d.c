@@ -375,9 +375,9 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
   return (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD;
 }
 
-/* Windows of one pixel need no matrix: a product is as fast. */
 static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
-  return op != &sl__op_conv2d_backward_data || !is_product(a);
+  if (op == &sl__op_conv2d_backward_data) return sl__conv_backward_data_pays(a);
+  return op == &sl__op_conv2d_forward || sl__conv_backward_weight_pays(a);
 }
 
 /* Returns the scratch memory that the cost estimate includes. */

@@ -1,19 +1,72 @@
 /* 2-D convolution with groups (depthwise included; Howard et al., arXiv 1704.04861), dilation (Yu,
- * Koltun, arXiv 1511.07122), or transposed (Zeiler et al. 2010). The kernels are direct: for each
- * tap a row of pixels times one weight, which vectors take. */
+ * Koltun, arXiv 1511.07122), or transposed (Zeiler et al. 2010). A transposed one without groups
+ * and dilation is the gradient of a plain convolution, whose kernels serve. Groups of few channels,
+ * as of depthwise ones, go tap by tap: a row of pixels times one weight. Others are matrix
+ * products. */
 #include "codelets/groupconv2d.h"
 
 #include <string.h>
 
 #include "codelets/activation.h"
 #include "codelets/codelets.h"
+#include "codelets/kernels/choice.h"
 #include "codelets/kernels/conv.h"
+#include "codelets/kernels/conv_backward_data.h"
+#include "codelets/kernels/conv_backward_weight.h"
 #include "codelets/kernels/conv_bias.h"
+#include "codelets/kernels/conv_frame.h"
+#include "codelets/kernels/conv_matrix.h"
+#include "codelets/kernels/direct_conv.h"
+#include "codelets/kernels/gemm.h"
 #include "codelets/kernels/planes.h"
 #include "codelets/kernels/sum.h"
+#include "codelets/kernels/winograd.h"
+#include "codelets/kernels/winograd_backward_weight.h"
 #include "core/base/error.h"
 
-/* ---- CPU kernels ------------------------------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------------------------- */
+
+static int64_t x_plane(const struct sl__groupconv_args *a) { return (int64_t)a->height * a->width; }
+static int64_t y_plane(const struct sl__groupconv_args *a) {
+  return (int64_t)a->out_height * a->out_width;
+}
+
+/* The plain convolution, without its bias. */
+static struct sl__conv_args plain_of(const struct sl__groupconv_args *a) {
+  return (struct sl__conv_args){.images = a->images,
+                                .channels = a->channels,
+                                .height = a->height,
+                                .width = a->width,
+                                .out_channels = a->out_channels,
+                                .out_height = a->out_height,
+                                .out_width = a->out_width,
+                                .kernel_h = a->kernel_h,
+                                .kernel_w = a->kernel_w,
+                                .stride_h = a->stride_h,
+                                .stride_w = a->stride_w,
+                                .pad_h = a->pad_h,
+                                .pad_w = a->pad_w,
+                                .implementation = a->implementation};
+}
+
+/* The windows of a group's channels. */
+static struct sl__conv_windows windows_of(const struct sl__groupconv_args *a) {
+  return (struct sl__conv_windows){a->channels / a->groups,
+                                   a->height,
+                                   a->width,
+                                   a->out_height,
+                                   a->out_width,
+                                   a->kernel_h,
+                                   a->kernel_w,
+                                   a->stride_h,
+                                   a->stride_w,
+                                   a->pad_h,
+                                   a->pad_w,
+                                   a->dilation_h,
+                                   a->dilation_w};
+}
+
+/* ---- CPU kernels: by rows ------------------------------------------------------------------ */
 
 /* A tap (r, s) of an output row: the row of x that it meets, and the range of columns. */
 struct tap {
@@ -83,40 +136,37 @@ SL__SIMD static void set_plane(float *y, int64_t n, float value, bool add) {
   set(y, n, value, add);
 }
 
-/* out (+)= the sum of gathered values: y from x. */
-SL__KERNEL void sl__groupconv2d_gather_cpu(void *buffers[], void *cl_arg) {
-  const struct sl__groupconv_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
-  float *y = sl__buffer(buffers, 2);
-  struct sl__work_range range = sl__work_range(cl_arg, (int64_t)a->images * a->out_channels);
-  int64_t plane = (int64_t)a->out_height * a->out_width, taps = a->kernel_h * a->kernel_w;
-  int64_t channels = a->channels / a->groups, in_plane = (int64_t)a->height * a->width;
-  const float *bias = a->has_bias && !a->transposed ? weight + sl__groupconv_weights(a) : NULL;
+/* The bias of the outputs, or NULL. back: y is the layer's input. */
+static const float *bias_of(const struct sl__groupconv_args *a, const float *weight, bool back) {
+  return a->has_bias && !a->transposed == !back ? weight + sl__groupconv_weights(a) : NULL;
+}
+
+static void gather_by_rows(const struct sl__groupconv_args *a, const float *x, const float *weight,
+                           float *y, struct sl__work_range range, bool add) {
+  int64_t plane = y_plane(a), taps = a->kernel_h * a->kernel_w;
+  int64_t channels = a->channels / a->groups, in_plane = x_plane(a);
+  const float *bias = bias_of(a, weight, false);
   for (int64_t p = range.first; p < range.end; p++) {
     int64_t n = p / a->out_channels, k = p % a->out_channels;
     int64_t g = k / (a->out_channels / a->groups);
     float *to = y + p * plane;
-    set_plane(to, plane, bias ? bias[k] : 0, sl__accumulate(cl_arg));
+    set_plane(to, plane, bias ? bias[k] : 0, add);
     forward_plane(a, x + (n * a->channels + g * channels) * in_plane, weight + k * channels * taps,
                   to);
     sl__activate(a->activation, to, to, plane);
   }
 }
 
-/* out (+)= the sum of scattered values: x from y. */
-SL__KERNEL void sl__groupconv2d_scatter_cpu(void *buffers[], void *cl_arg) {
-  const struct sl__groupconv_args *a = sl__args(cl_arg);
-  const float *y = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
-  float *x = sl__buffer(buffers, 2);
-  struct sl__work_range range = sl__work_range(cl_arg, (int64_t)a->images * a->channels);
-  int64_t plane = (int64_t)a->height * a->width, taps = a->kernel_h * a->kernel_w;
+static void scatter_by_rows(const struct sl__groupconv_args *a, const float *y, const float *weight,
+                            float *x, struct sl__work_range range, bool add) {
+  int64_t plane = x_plane(a), taps = a->kernel_h * a->kernel_w;
   int64_t channels = a->channels / a->groups, outputs = a->out_channels / a->groups;
-  int64_t out_plane = (int64_t)a->out_height * a->out_width;
-  const float *bias = a->has_bias && a->transposed ? weight + sl__groupconv_weights(a) : NULL;
+  int64_t out_plane = y_plane(a);
+  const float *bias = bias_of(a, weight, true);
   for (int64_t p = range.first; p < range.end; p++) {
     int64_t n = p / a->channels, c = p % a->channels, g = c / channels;
     float *to = x + p * plane;
-    set_plane(to, plane, bias ? bias[c] : 0, sl__accumulate(cl_arg));
+    set_plane(to, plane, bias ? bias[c] : 0, add);
     for (int64_t k = g * outputs; k < (g + 1) * outputs; k++)
       backward_plane(a, y + (n * a->out_channels + k) * out_plane,
                      weight + (k * channels + c % channels) * taps, to);
@@ -155,6 +205,18 @@ SL__SIMD static float weight_slope(const struct sl__groupconv_args *a, const flo
   return sl__sum_parts(part);
 }
 
+static void weights_by_rows(const struct sl__groupconv_args *a, const float *x, const float *y,
+                            float *grad, bool add) {
+  int32_t channels = a->channels / a->groups, outputs = a->out_channels / a->groups;
+  for (int32_t k = 0; k < a->out_channels; k++)
+    for (int32_t c = k / outputs * channels; c < (k / outputs + 1) * channels; c++)
+      for (int32_t r = 0; r < a->kernel_h; r++)
+        for (int32_t s = 0; s < a->kernel_w; s++, grad++) {
+          float slope = weight_slope(a, x + c * x_plane(a), y + k * y_plane(a), r, s);
+          *grad = add ? *grad + slope : slope;
+        }
+}
+
 SL__SIMD static void bias_slopes(const float *dy, int64_t images, int64_t channels, int64_t plane,
                                  float *grad, bool add) {
   for (int64_t k = 0; k < channels; k++) {
@@ -164,25 +226,172 @@ SL__SIMD static void bias_slopes(const float *dy, int64_t images, int64_t channe
   }
 }
 
+/* ---- CPU kernels: by products -------------------------------------------------------------- */
+
+/* Adds the biases of `channels` planes, and activates them. */
+SL__SIMD static void finish(const struct sl__groupconv_args *a, float *y, int64_t channels,
+                            int64_t plane, const float *bias) {
+  for (int64_t k = 0; k < channels && bias; k++)
+    for (int64_t i = 0; i < plane; i++) y[k * plane + i] += bias[k];
+  sl__activate(a->activation, y, y, channels * plane);
+}
+
+/* A group of an image. */
+struct piece {
+  int64_t group, x, y, weight; /* places of the first values */
+};
+
+static struct piece piece_of(const struct sl__groupconv_args *a, int64_t unit) {
+  int64_t n = unit / a->groups, g = unit % a->groups;
+  return (struct piece){.group = g,
+                        .x = (n * a->channels + g * (a->channels / a->groups)) * x_plane(a),
+                        .y = (n * a->out_channels + g * (a->out_channels / a->groups)) * y_plane(a),
+                        .weight = g * (sl__groupconv_weights(a) / a->groups)};
+}
+
+static void gather_by_products(const struct sl__groupconv_args *a, const float *x,
+                               const float *weight, float *y, float *scratch,
+                               struct sl__work_range range, bool add) {
+  const struct sl__conv_windows w = windows_of(a);
+  int64_t taps = sl__conv_matrix_rows(&w), columns = sl__conv_matrix_columns(&w);
+  int64_t outputs = a->out_channels / a->groups;
+  const float *bias = bias_of(a, weight, false);
+  for (int64_t u = range.first; u < range.end; u++) {
+    struct piece p = piece_of(a, u);
+    sl__gemm(sl__gemm_of(a->implementation), false, false, outputs, columns, taps, 1,
+             weight + p.weight, taps, sl__conv_matrix(&w, x + p.x, scratch), columns, add, y + p.y,
+             columns);
+    finish(a, y + p.y, outputs, columns, bias ? bias + p.group * outputs : NULL);
+  }
+}
+
+static void scatter_by_products(const struct sl__groupconv_args *a, const float *y,
+                                const float *weight, float *x, float *scratch,
+                                struct sl__work_range range, bool add) {
+  const struct sl__conv_windows w = windows_of(a);
+  int64_t taps = sl__conv_matrix_rows(&w), columns = sl__conv_matrix_columns(&w);
+  int64_t channels = a->channels / a->groups, outputs = a->out_channels / a->groups;
+  bool is_image = sl__conv_matrix_is_image(&w);
+  const float *bias = bias_of(a, weight, true);
+  for (int64_t u = range.first; u < range.end; u++) {
+    struct piece p = piece_of(a, u);
+    float *to = x + p.x;
+    sl__gemm(sl__gemm_of(a->implementation), true, false, taps, columns, outputs, 1,
+             weight + p.weight, taps, y + p.y, columns, is_image && add, is_image ? to : scratch,
+             columns);
+    if (!is_image && !add) memset(to, 0, (size_t)(channels * x_plane(a)) * sizeof *to);
+    if (!is_image) sl__conv_matrix_add(&w, scratch, to);
+    finish(a, to, channels, x_plane(a), bias ? bias + p.group * channels : NULL);
+  }
+}
+
+static void weights_by_products(const struct sl__groupconv_args *a, const float *x, const float *y,
+                                float *grad, float *scratch, bool add) {
+  const struct sl__conv_windows w = windows_of(a);
+  int64_t taps = sl__conv_matrix_rows(&w), columns = sl__conv_matrix_columns(&w);
+  for (int64_t u = 0; u < (int64_t)a->images * a->groups; u++) {
+    struct piece p = piece_of(a, u);
+    sl__gemm(sl__gemm_of(a->implementation), false, true, a->out_channels / a->groups, taps,
+             columns, 1, y + p.y, columns, sl__conv_matrix(&w, x + p.x, scratch), columns,
+             add || u >= a->groups, grad + p.weight, taps);
+  }
+}
+
+/* ---- CPU kernels: as plain convolutions ---------------------------------------------------- */
+
+static void gather_plain(const struct sl__groupconv_args *a, const float *x, const float *weight,
+                         float *y, float *scratch) {
+  static const struct sl__conv_epilogue nothing;
+  const struct sl__conv_args p = plain_of(a);
+  const float *bias = bias_of(a, weight, false);
+  bool planes, by_tiles = p.implementation == SL__WINOGRAD;
+  struct sl__work_range all = {
+      0, by_tiles ? sl__winograd_units(&p, &planes, 0) : sl__direct_conv_units(&p, &planes, 0)};
+  if (by_tiles)
+    sl__winograd_forward(&p, x, weight, false, bias, &nothing, y, scratch, all, 0);
+  else
+    sl__direct_conv_forward(&p, x, weight, bias, &nothing, y, scratch, all, 0);
+}
+
+static void scatter_plain(const struct sl__groupconv_args *a, const float *y, const float *weight,
+                          float *x, float *scratch, struct sl__work_range images, bool add) {
+  struct sl__conv_args p = plain_of(a);
+  const float *bias = bias_of(a, weight, true);
+  float *to = x + images.first * sl__conv_x_size(&p);
+  p.images = (int32_t)(images.end - images.first);
+  if (!p.images) return;
+  sl__conv_backward_data(&p, y + images.first * sl__conv_y_size(&p), weight, to, scratch, add, 0);
+  for (int32_t n = 0; n < p.images; n++)
+    finish(a, to + n * sl__conv_x_size(&p), a->channels, x_plane(a), bias);
+}
+
+static void weights_plain(const struct sl__groupconv_args *a, const float *x, const float *y,
+                          float *grad, float *scratch, bool add) {
+  const struct sl__conv_args p = plain_of(a);
+  if (p.implementation == SL__WINOGRAD)
+    sl__winograd_backward_weight(&p, x, y, grad, scratch, add, 0);
+  else
+    sl__conv_backward_weight(&p, x, y, grad, NULL, scratch, add, 0);
+}
+
+/* ---- CPU kernels --------------------------------------------------------------------------- */
+
+/* Units of work of the outputs. */
+static int64_t units_of(const struct sl__groupconv_args *a, int64_t planes) {
+  return a->method == SL__GROUPCONV_ROWS     ? planes
+         : a->method == SL__GROUPCONV_MATRIX ? (int64_t)a->images * a->groups
+                                             : a->images;
+}
+
+/* out (+)= the sum of gathered values: y from x. */
+SL__KERNEL void sl__groupconv2d_gather_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__groupconv_args *a = sl__args(cl_arg);
+  const float *x = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
+  float *y = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+  bool add = sl__accumulate(cl_arg);
+  struct sl__work_range range =
+      sl__work_range(cl_arg, units_of(a, (int64_t)a->images * a->out_channels));
+  if (a->method == SL__GROUPCONV_ROWS)
+    gather_by_rows(a, x, weight, y, range, add);
+  else if (a->method == SL__GROUPCONV_MATRIX)
+    gather_by_products(a, x, weight, y, scratch, range, add);
+  else
+    gather_plain(a, x, weight, y, scratch);
+}
+
+/* out (+)= the sum of scattered values: x from y. */
+SL__KERNEL void sl__groupconv2d_scatter_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__groupconv_args *a = sl__args(cl_arg);
+  const float *y = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
+  float *x = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+  bool add = sl__accumulate(cl_arg);
+  struct sl__work_range range =
+      sl__work_range(cl_arg, units_of(a, (int64_t)a->images * a->channels));
+  if (a->method == SL__GROUPCONV_ROWS)
+    scatter_by_rows(a, y, weight, x, range, add);
+  else if (a->method == SL__GROUPCONV_MATRIX)
+    scatter_by_products(a, y, weight, x, scratch, range, add);
+  else
+    scatter_plain(a, y, weight, x, scratch, range, add);
+}
+
 SL__KERNEL void sl__groupconv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__groupconv_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0), *y = sl__buffer(buffers, 1);
   float *grad = sl__buffer(buffers, 2), *bias = grad + sl__groupconv_weights(a);
-  int32_t channels = a->channels / a->groups, outputs = a->out_channels / a->groups;
-  int64_t plane = (int64_t)a->height * a->width, out_plane = (int64_t)a->out_height * a->out_width;
+  float *scratch = sl__buffer(buffers, 3);
   bool add = sl__accumulate(cl_arg);
-  for (int32_t k = 0; k < a->out_channels; k++)
-    for (int32_t c = k / outputs * channels; c < (k / outputs + 1) * channels; c++)
-      for (int32_t r = 0; r < a->kernel_h; r++)
-        for (int32_t s = 0; s < a->kernel_w; s++, grad++) {
-          float slope = weight_slope(a, x + c * plane, y + k * out_plane, r, s);
-          *grad = add ? *grad + slope : slope;
-        }
+  if (a->method == SL__GROUPCONV_ROWS)
+    weights_by_rows(a, x, y, grad, add);
+  else if (a->method == SL__GROUPCONV_MATRIX)
+    weights_by_products(a, x, y, grad, scratch, add);
+  else
+    weights_plain(a, x, y, grad, scratch, add);
   if (!a->has_bias) return;
   if (a->transposed)
-    bias_slopes(x, a->images, a->channels, plane, bias, add);
+    bias_slopes(x, a->images, a->channels, x_plane(a), bias, add);
   else
-    bias_slopes(y, a->images, a->out_channels, out_plane, bias, add);
+    bias_slopes(y, a->images, a->out_channels, y_plane(a), bias, add);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
@@ -238,15 +447,89 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
       c->stride_h, c->stride_w, c->pad_h, c->pad_w, o->dilation_h, o->dilation_w);
 }
 
+/* ---- the choice of a method ---- */
+
+/* Sums of fewer products, or for fewer outputs, are not worth a matrix. */
+enum { LEAST_OUTPUTS = 2, LEAST_TAPS = 8 };
+
+static bool is_plain(const struct sl__groupconv_args *a) {
+  return a->groups == 1 && a->dilation_h == 1 && a->dilation_w == 1 &&
+         a->out_height == (a->height + 2 * a->pad_h - a->kernel_h) / a->stride_h + 1 &&
+         a->out_width == (a->width + 2 * a->pad_w - a->kernel_w) / a->stride_w + 1;
+}
+
+/* The plain convolution's kernels for an operation: whether they serve, whether Winograd's do, and
+ * their scratch memory. */
+struct plain_kernels {
+  bool serve, by_tiles;
+  int64_t (*scratch)(const struct sl__conv_args *a);
+};
+
+static int64_t forward_scratch(const struct sl__conv_args *a) {
+  return a->implementation == SL__WINOGRAD ? sl__winograd_scratch(a, false)
+                                           : sl__direct_conv_scratch(a);
+}
+
+static int64_t weight_scratch(const struct sl__conv_args *a) {
+  return a->implementation == SL__WINOGRAD ? sl__winograd_backward_weight_scratch(a)
+                                           : sl__conv_backward_weight_scratch(a);
+}
+
+static struct plain_kernels kernels_of(const struct sl__op *op, const struct sl__conv_args *p) {
+  if (op == &sl__op_groupconv2d_gather) {
+    bool serve = sl__conv_frame_fits(p);
+    return (struct plain_kernels){serve, serve && sl__winograd_serves(p), forward_scratch};
+  }
+  if (op == &sl__op_groupconv2d_scatter) {
+    bool fit = sl__conv_backward_data_fits(p);
+    bool by_tiles = fit && sl__conv_backward_data_winograd_serves(p);
+    return (struct plain_kernels){by_tiles || (fit && sl__conv_backward_data_pays(p)), by_tiles,
+                                  sl__conv_backward_data_scratch};
+  }
+  bool by_tiles = sl__winograd_backward_weight_serves(p);
+  bool direct = sl__conv_backward_weight_serves(p) && sl__conv_backward_weight_pays(p);
+  return (struct plain_kernels){by_tiles || direct, by_tiles, weight_scratch};
+}
+
+/* A forward kernel overwrites its outputs, and has no part of its work for each core. Returns the
+ * floats of scratch memory. */
+static int64_t choose(struct sl_context *context, const struct sl__op *op,
+                      const struct sl__launch *l, bool is_cut, struct sl__groupconv_args *a) {
+  const struct sl__conv_windows w = windows_of(a);
+  bool overwrites = op == &sl__op_groupconv2d_gather;
+  if (is_plain(a) && !(overwrites && (l->accumulate || is_cut))) {
+    struct sl__conv_args p = plain_of(a);
+    const struct plain_kernels kernels = kernels_of(op, &p);
+    p.implementation = a->implementation = kernels.by_tiles ? SL__WINOGRAD : SL__DIRECT_CONV;
+    if (kernels.serve) {
+      a->method = SL__GROUPCONV_PLAIN;
+      return kernels.scratch(&p);
+    }
+  }
+  a->implementation = sl__product_choice(context);
+  if (a->out_channels / a->groups < LEAST_OUTPUTS || sl__conv_matrix_rows(&w) < LEAST_TAPS)
+    return 1;
+  a->method = SL__GROUPCONV_MATRIX;
+  return sl__conv_matrix_rows(&w) * sl__conv_matrix_columns(&w);
+}
+
+/* planes: of the outputs, if the work may be cut; else 0. */
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl__tensor *first,
                              struct sl__tensor *second, struct sl__tensor *out,
-                             const struct sl__groupconv_args *a, int64_t planes) {
+                             struct sl__groupconv_args *a, int64_t planes) {
   struct sl__launch launch = *l;
+  struct sl__tensor *scratch;
   double pixels = (double)a->images * a->out_height * a->out_width;
-  if (planes) launch.cut = (struct sl__cut){.units = planes, .flat = true};
-  return sl__submit(context, op, &launch, 3, (struct sl__tensor *[]){first, second, out}, a,
-                    sizeof *a, 2.0 * pixels * (double)sl__groupconv_weights(a),
+  bool on_gpu = l->place.where == STARPU_CUDA;
+  int64_t room = on_gpu ? 1 : choose(context, op, l, planes > 0, a);
+  enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &scratch);
+  if (status != SL_OK) return status;
+  if (planes)
+    launch.cut = (struct sl__cut){
+        .units = units_of(a, planes), .flat = true, .scratch = (size_t)room * sizeof(float)};
+  return sl__submit(context, op, &launch, 4, (struct sl__tensor *[]){first, second, out, scratch},
+                    a, sizeof *a, 2.0 * pixels * (double)sl__groupconv_weights(a),
                     starpu_hash_crc32c_be_n(a, sizeof *a, 0));
 }
 

@@ -72,6 +72,13 @@ static int64_t output_floats(const struct part *p, int32_t images) {
 /* The remainders of rows, and of columns, that have a pixel. */
 static int32_t remainders(int32_t stride, int32_t size) { return stride < size ? stride : size; }
 
+bool sl__conv_backward_data_pays(const struct sl__conv_args *a) {
+  bool strides = a->stride_h > 1 || a->stride_w > 1;
+  if (a->kernel_h == 1 && a->kernel_w == 1 && !a->pad_h && !a->pad_w)
+    return strides && a->out_channels < 64;
+  return !(strides && sl__conv_pixels(a) <= 16 && a->out_channels >= 256);
+}
+
 bool sl__conv_backward_data_fits(const struct sl__conv_args *a) {
   for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
     for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {

@@ -13,6 +13,12 @@
 /* Returns true if all offsets fit into 32 bits, and outputs fill the narrowest vector. */
 bool sl__conv_backward_weight_serves(const struct sl__conv_args *a);
 
+/* Returns true if it takes less time than a product with a matrix of windows (conv_matrix.h), whose
+ * making many outputs share. */
+static inline bool sl__conv_backward_weight_pays(const struct sl__conv_args *a) {
+  return a->out_channels < 128;
+}
+
 /* Returns the number of floats of scratch memory. */
 int64_t sl__conv_backward_weight_scratch(const struct sl__conv_args *a);
 

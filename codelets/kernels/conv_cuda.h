@@ -197,6 +197,7 @@ const plan *find(struct sl__cuda *cuda, const sl__groupconv_args &a, bool half, 
   q.a = a;
   q.a.images = images;
   q.a.has_bias = q.a.activation = q.a.transposed = 0;
+  q.a.method = q.a.implementation = 0; /* of a CPU */
   q.way = W;
   q.half = half;
   q.tf32 = tf32 && !half;

@@ -128,6 +128,63 @@ static void groups_and_dilations(void **state) {
   check_layer(m, 1, convolved);
 }
 
+/* Enough channels for products: each group's by a matrix of windows. */
+static void groups_of_many_channels(void **state) {
+  (void)state;
+  static const struct {
+    struct sl_shape in;
+    struct sl_conv2d_options options;
+  } cases[] = {
+      {{3, {8, 5, 6}},
+       {.channels = 8, .kernel_h = 3, .pad_h = 1, .groups = 2, .activation = SL_ACTIVATION_TANH}},
+      {{3, {4, 7, 6}}, {.channels = 5, .kernel_h = 3, .stride_h = 2, .pad_h = 1, .dilation_h = 2}},
+      {{3, {8, 4, 5}},
+       {.channels = 8,
+        .kernel_h = 2,
+        .kernel_w = 3,
+        .stride_h = 2,
+        .stride_w = 1,
+        .groups = 2,
+        .no_bias = true}},
+      {{3, {32, 2, 3}}, {.channels = 8, .kernel_h = 1, .groups = 2}},
+      {{3, {32, 3, 3}}, {.channels = 8, .kernel_h = 1, .stride_h = 2, .groups = 2}},
+      {{3, {2, 1, 9}}, {.channels = 4, .kernel_h = 3, .pad_h = 2, .dilation_h = 2}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_model *m = new_model(cases[i].in);
+    OK(sl_conv2d(m, "conv", &cases[i].options));
+    check_layer(m, 2, convolved);
+  }
+}
+
+/* As the gradients of plain convolutions, and by matrices. */
+static void transposed_of_many_channels(void **state) {
+  (void)state;
+  static const struct {
+    struct sl_shape in;
+    struct sl_conv_transpose2d_options options;
+  } cases[] = {
+      {{3, {8, 3, 4}},
+       {.channels = 4,
+        .kernel_h = 3,
+        .stride_h = 2,
+        .output_pad_h = 1,
+        .groups = 2,
+        .activation = SL_ACTIVATION_TANH}},
+      {{3, {5, 3, 4}}, {.channels = 6, .kernel_h = 3, .dilation_h = 2, .output_pad_h = 1}},
+      {{3, {8, 3, 4}},
+       {.channels = 3, .kernel_h = 3, .stride_h = 2, .pad_h = 1, .output_pad_h = 1}},
+      {{3, {6, 5, 4}}, {.channels = 7, .kernel_h = 4, .stride_h = 2, .pad_h = 1, .no_bias = true}},
+      {{3, {6, 2, 5}}, {.channels = 2, .kernel_h = 2, .stride_h = 3}},
+      {{3, {8, 2, 3}}, {.channels = 32, .kernel_h = 1, .groups = 2}},
+      {{3, {8, 2, 3}}, {.channels = 5, .kernel_h = 1}},
+      {{3, {16, 6, 6}}, {.channels = 16, .kernel_h = 3, .pad_h = 1}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_model *m = new_model(cases[i].in);
+    OK(sl_conv_transpose2d(m, "conv", &cases[i].options));
+    check_layer(m, 2, transposed);
+  }
+}
+
 static void transposed_convolutions(void **state) {
   (void)state;
   static const struct sl_conv_transpose2d_options cases[] = {
@@ -360,6 +417,8 @@ static void operations_check_shapes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(groups_and_dilations),
                                      cmocka_unit_test(transposed_convolutions),
+                                     cmocka_unit_test(groups_of_many_channels),
+                                     cmocka_unit_test(transposed_of_many_channels),
                                      cmocka_unit_test(convolutions_of_rows),
                                      cmocka_unit_test(transposed_convolutions_of_rows),
                                      cmocka_unit_test(pools_of_rows),
