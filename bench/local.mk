@@ -1,4 +1,4 @@
-EXTRA_PROGRAMS += bench/bench_attention bench/bench_idle bench/bench_latency \
+EXTRA_PROGRAMS += bench/bench_attention bench/bench_idle bench/bench_latency bench/bench_layers \
 	bench/bench_limits bench/bench_norm_sums bench/bench_packing bench/bench_pipeline \
 	bench/bench_predict bench/bench_recurrent bench/bench_rounding bench/bench_streaming \
 	bench/bench_train
@@ -49,6 +49,8 @@ bench_bench_idle_SOURCES = bench/bench_idle.c $(bench_networks)
 bench_bench_idle_LDADD = $(bench_libs)
 bench_bench_predict_SOURCES = bench/bench_predict.c $(bench_networks)
 bench_bench_predict_LDADD = $(bench_libs)
+bench_bench_layers_SOURCES = bench/bench.h bench/bench_layers.c bench/peak.c
+bench_bench_layers_LDADD = $(bench_libs)
 bench_bench_train_SOURCES = bench/bench_train.c bench/round_trip.c $(bench_networks)
 bench_bench_train_LDADD = $(bench_libs)
 if SL_HAVE_JPEG
