@@ -33,6 +33,14 @@ for pattern in gpt2 llama3; do
 done
 run --tokenizer gpt2.json --decode -o again.txt mine.bin mine.bin; [ -s again.txt ]
 verdict $? "a text into a file"
+run --tokenizer llama3.json --decode -o /dev/null mine.bin &&
+  run --tokenizer llama3.json --decode -o /dev/stdout mine.bin && cmp -s out "$text"
+verdict $? "a text into a device"
+mkfifo pipe; timeout 30 cat pipe >piped & reader=$!
+timeout 30 "$tokenize" --tokenizer llama3.json --decode -o pipe mine.bin 2>err
+wait $reader
+[ -p pipe ] && cmp -s piped "$text"
+verdict $? "a text into a named pipe"
 
 if [ -e /dev/full ]; then
   "$tokenize" --tokenizer gpt2.json --decode mine.bin >/dev/full 2>err

@@ -248,6 +248,17 @@ check "numbers as JSON on request" sh -c \
   "$trace" "$work/t" "$work/numbers.json"
 check "numbers as JSON into a pipe" sh -c \
   '"$0" --json /dev/fd/3 "$1" 3>&1 >/dev/null | grep -q roofline_share' "$trace" "$work/t"
+check "into a file that is open: from its position on" sh -c \
+  '{ echo first >&3; "$0" --json /dev/fd/3 "$1" >/dev/null && echo last >&3; } 3>"$2" &&
+    [ "$(sed -n "1p;\$p" "$2")" = "first
+}last" ] && grep -q roofline_share "$2"' "$trace" "$work/t" "$work/open.json"
+check "into the standard output: behind what was printed before" sh -c \
+  '"$0" --json /dev/stdout "$1" >"$2" && grep -q ^window "$2" && grep -q roofline_share "$2"' \
+  "$trace" "$work/t" "$work/both"
+echo old >"$work/named.json"; ln -sf named.json "$work/link.json"
+check "through a symbolic link, which stays one" sh -c \
+  '"$0" --json "$2/link.json" "$1" >/dev/null && [ -L "$2/link.json" ] &&
+    grep -q roofline_share "$2/named.json"' "$trace" "$work/t" "$work"
 check "a roof that the user gives" sh -c \
   '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' \
   "$trace" "$work/t"

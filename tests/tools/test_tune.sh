@@ -124,6 +124,8 @@ if [ "$(grep -c '^ *"setting"' "$work/tune.json")" -gt 10 ] &&
 else
   not_ok "the JSON"
 fi
+{ tuned --json /dev/fd/3 --compare "--lr 1" --rounds 1 -- "$work/fake"; } 3>"$work/open.json"
+check "JSON into a file that is open" grep -q '"setting": "--lr 1"' "$work/open.json"
 tuned --rounds 2 "$work/fake" --no-shuffle
 has "without -- before the program" "^STARPU_SCHED=prio $work/fake --no-shuffle --replicas 1\$"
 tuned --rounds 2 --same-bits -- "$work/fake"

@@ -9,6 +9,7 @@
 
 #include "tools/common/command_line.h"
 #include "tools/common/option_table.h"
+#include "tools/common/output_bytes.h"
 
 enum { MOST_SPECIALS = 64 };
 
@@ -110,6 +111,11 @@ static int fail(const char *what, const char *why) {
   return EXIT_FAILED;
 }
 
+static int fail_file(const char *path, int error) {
+  fprintf(stderr, "starling-tokenize: %s: cannot be written: %s\n", path, strerror(error));
+  return EXIT_FAILED;
+}
+
 static int fail_library(void) { return fail("", sl_error()); }
 
 /* ---- the three jobs ---- */
@@ -193,7 +199,9 @@ static int encode_texts(const struct program *p, const struct sl_tokenizer *toke
 }
 
 static int write_text(const char *path, const char *text, size_t size) {
-  if (path) return sl_file_write(path, text, size) == SL_OK ? EXIT_DONE : fail_library();
+  int error = path ? output_bytes(path, text, size) : 0;
+  if (error) return fail_file(path, error);
+  if (path) return EXIT_DONE;
   fwrite(text, 1, size, stdout);
   return finish_output("starling-tokenize", EXIT_DONE);
 }

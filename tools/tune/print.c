@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/json.h"
+#include "tools/common/output_bytes.h"
 #include "tools/tune/tune.h"
 
 #ifndef PACKAGE_VERSION
@@ -125,20 +125,15 @@ static json_t *verdict_json(const struct verdict *verdict, char *const *program)
 int write_json(const char *path, const struct tuner *tuner, const struct verdict *verdict,
                char *const *program) {
   json_t *words = json_array(), *settings = json_array();
-  char *aside = tune_text("%s.%d", path, (int)getpid());
   for (size_t i = 0; program[i]; i++) sl__json_append(&words, json_string(program[i]));
   for (size_t i = 0; i < tuner->count; i++)
     sl__json_append(&settings, entry_json(&tuner->entries[i]));
   json_t *all = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o}", "format", "starling tune", "version", 1,
                           "producer", "Starling " PACKAGE_VERSION, "program", words, "settings",
                           settings, "best", verdict_json(verdict, program));
-  errno = 0;
-  int error = 0;
-  if (!all || json_dump_file(all, aside, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0)
-    error = errno ? errno : ENOMEM;
-  if (!error && rename(aside, path) != 0) error = errno;
-  if (error) unlink(aside);
+  char *text = sl__json_text(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+  int error = text ? output_bytes(path, text, strlen(text)) : ENOMEM;
   json_decref(all);
-  free(aside);
+  free(text);
   return error;
 }

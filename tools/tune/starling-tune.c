@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tools/common/option_table.h"
+#include "tools/common/output_bytes.h"
 #include "tools/tune/tune.h"
 
 struct question {
@@ -206,16 +206,10 @@ static void make_folder(void) {
 
 /* Checks that the file can be written before the measurements, which take minutes. */
 static void check_json(const char *path) {
-  struct stat info;
-  bool there = stat(path, &info) == 0;
-  char *name = tune_text("%s.%d", path, (int)getpid());
-  FILE *file = there && !S_ISREG(info.st_mode) ? NULL : fopen(name, "wxe");
-  if (!file)
+  int error = output_check(path);
+  if (error)
     tune_die(EXIT_FAILED, "--json %s: cannot be written: %s", path,
-             there && S_ISDIR(info.st_mode) ? "it is a folder" : strerror(errno ? errno : EEXIST));
-  fclose(file);
-  unlink(name);
-  free(name);
+             error == EISDIR ? "it is a folder" : strerror(error));
 }
 
 /* Runs the program as given, to see that it works. The run also warms caches and is not counted. */
