@@ -42,10 +42,22 @@ wait $reader
 [ -p pipe ] && cmp -s piped "$text"
 verdict $? "a text into a named pipe"
 
+many=$(printf 'mine.bin %.0s' $(seq $((300000 / $(wc -c <"$text")))))
+{
+  trap '' PIPE
+  "$tokenize" --tokenizer llama3.json --decode $many 2>err
+  echo $? >code
+  trap - PIPE
+} | head -c 10 >out
+[ "$(cat code)" = 0 ] && [ ! -s err ]
+verdict $? "where SIGPIPE is ignored: a reader that has ended"
 if [ -e /dev/full ]; then
   "$tokenize" --tokenizer gpt2.json --decode mine.bin >/dev/full 2>err
   [ $? = 1 ] && grep -q '^starling-tokenize: the output cannot be written: No space' err
   verdict $? "a full standard output"
+  "$tokenize" --tokenizer gpt2.json --decode $many >/dev/full 2>err
+  [ $? = 1 ] && grep -q '^starling-tokenize: the output cannot be written: No space' err
+  verdict $? "and of a longer text"
 fi
 mkdir disk
 if mount -t tmpfs -o size=64k none disk 2>/dev/null; then

@@ -62,9 +62,16 @@ void start_program(const struct argp *argp, unsigned flags, int argc, char **arg
   exit(EXIT_FAILED);
 }
 
+static int output_error; /* errno of the first write that failed */
+
+void output_failed(int error) {
+  if (!output_error) output_error = error;
+}
+
 const char *output_lost(void) {
-  if (fflush(stdout) != 0) return errno == EPIPE ? "" : strerror(errno);
-  return ferror(stdout) ? "a part of it is lost" : NULL; /* an earlier write said why */
+  if (fflush(stdout) != 0) output_failed(errno); /* of an earlier failure only a mark is left */
+  if (output_error) return output_error == EPIPE ? "" : strerror(output_error);
+  return ferror(stdout) ? "a part of it is lost" : NULL;
 }
 
 int finish_output(const char *program, int code) {

@@ -17,6 +17,9 @@ const char *program_version(void);
  * program with EXIT_USAGE. In messages the program has program_name's name. */
 void start_program(const struct argp *argp, unsigned flags, int argc, char **argv, void *input);
 
+/* For output_lost: a write to the standard output has failed with this value of errno. */
+void output_failed(int error);
+
 /* Writes out the rest of the standard output. Returns NULL, or why a part of it is lost; "": its
  * reader has ended, such as `| head`. */
 const char *output_lost(void);

@@ -1,4 +1,5 @@
 /* Answers as JSON lines. */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -73,6 +74,7 @@ int print_object(json_t *object, size_t digits) {
   json_decref(object);
   if (!text) return fail_memory();
   bool written = puts(text) >= 0;
+  if (!written) output_failed(errno);
   free(text);
   return written ? EXIT_DONE : flush_output();
 }

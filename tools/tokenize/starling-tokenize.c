@@ -1,5 +1,6 @@
 /* starling-tokenize: byte-level BPE: learns a tokenizer, makes token files of texts, and texts of
  * token files. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +203,7 @@ static int write_text(const char *path, const char *text, size_t size) {
   int error = path ? output_bytes(path, text, size) : 0;
   if (error) return fail_file(path, error);
   if (path) return EXIT_DONE;
-  fwrite(text, 1, size, stdout);
+  if (fwrite(text, 1, size, stdout) != size) output_failed(errno);
   return finish_output("starling-tokenize", EXIT_DONE);
 }
 
