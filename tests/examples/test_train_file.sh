@@ -210,9 +210,26 @@ refused 2 '--log mlp.json: would overwrite --model mlp.json' \
   "$train" mlp.json --data table.csv --target y --log mlp.json
 refused 2 '--log y.safetensors: would overwrite --load' \
   "$train" mlp.json --data table.csv --target y --load y.safetensors --log y.safetensors
+refused 2 '--log y.safetensors: would overwrite --load-part' "$train" mlp.json --data table.csv \
+  --target y --load-part 'y.safetensors:!fc2.' --log y.safetensors
 cmp -s table.csv kept.csv && cmp -s mlp.json kept.json && cmp -s y.safetensors kept.safetensors &&
   cmp -s some.csv held.csv
 verdict $? "no output takes the place of an input"
+net two.json '[3]' '{"name": "fc", "kind": "dense", "features": 2}'
+net ten.json '[1, 28, 28]' '{"name": "fc", "kind": "dense", "features": 10}'
+# named LOG MODEL OPTIONS...: the log is there, and has the name that an option takes
+named() {
+  log=$1 model=$2; shift 2
+  : >"$log"
+  run "$model" --steps 1 --log "$log" "$@"; code=$?
+  [ -s "$log" ] || code=1
+  rm "$log"
+  verdict $code "the name $log in $* is no file"
+}
+named y mlp.json --data table.csv --target y
+named 0.1 mlp.json --data table.csv --target y --validation 0.1
+named balanced two.json --data table.csv --target kind --class-weights balanced
+named digits ten.json --data digits
 run mlp.json --data table.csv --target y --steps 1 --load y.safetensors --save y.safetensors
 verdict $? "weights may go on in their file"
 cp y.json on.json; cp y.safetensors on.safetensors

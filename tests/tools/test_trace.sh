@@ -238,6 +238,7 @@ chmod 755 "$work/read"
 mkdir "$work/ranks" "$work/ranks/rank0"; refused 1 'a folder for each rank' "$trace" "$work/ranks"
 refused 2 'no trace is named' "$trace"
 refused 2 'tasks.rec: would overwrite' "$trace" --json "$work/t/tasks.rec" "$work/t/tasks.rec"
+refused 2 'a trace has a file of this name' "$trace" --json "$work/t/tasks.rec" "$work/t"
 refused 2 '--peak' "$trace" --peak fast "$work/t"
 
 # ---- whole traces, once more ----

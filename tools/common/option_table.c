@@ -228,15 +228,43 @@ static const struct option_row *next_file(const struct option_program *program, 
   return NULL;
 }
 
+static bool ends_in(const char *text, const char *end) {
+  size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && !strcmp(text + length - tail, end);
+}
+
+/* Some options take a name or numbers instead of a file, whatever files of that name are there. */
+static bool is_other(const struct option_row *row, const char *text) {
+  const char *name;
+  if ((row->flags & OPTION_OR_NUMBERS) && !text[strspn(text, "0123456789.eE+-,")]) return true;
+  if ((row->flags & OPTION_OR_COLUMN) && !ends_in(text, ".npy")) return true;
+  for (int i = 0; (name = option_name(row, i)); i++)
+    if (!strcmp(name, text)) return true;
+  return false;
+}
+
+/* Is it the file of the text, or of its part before a colon: "set.h5:/x", "net.safetensors:!fc."?
+ */
+static bool is_file_of(const char *path, const char *text) {
+  bool is = sl__is_same_inode(path, text);
+  for (const char *colon = strchr(text, ':'); colon && !is; colon = strchr(colon + 1, ':')) {
+    char *file = strndup(text, (size_t)(colon - text));
+    is = file && sl__is_same_inode(path, file);
+    free(file);
+  }
+  return is;
+}
+
 /* reader: the option that names the file to be read; NULL: an argument does. */
 static void check_written(const struct argp_state *state, const struct option_row *reader,
                           const char *read) {
   const struct option_row *writer;
   const char *path;
   int s = 0;
+  if (reader && is_other(reader, read)) return;
   for (size_t i = 0; (writer = next_file(state->input, OPTION_WRITES, &s, &i, &path));) {
     bool weights = reader && (reader->flags & writer->flags & OPTION_WEIGHTS);
-    if (weights || !sl__is_same_inode(path, read)) continue;
+    if (weights || !is_file_of(path, read)) continue;
     refuse(state, "--%s %s: would overwrite %s%s%s%s; name another file", writer->name, path,
            reader ? "--" : "", reader ? reader->name : "", reader ? " " : "", read);
   }

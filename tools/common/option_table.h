@@ -34,7 +34,11 @@ enum option_flags {
    * that is read, here or by an argument, except where both options are of weights. */
   OPTION_READS = 64,
   OPTION_WRITES = 128,
-  OPTION_WEIGHTS = 256
+  OPTION_WEIGHTS = 256,
+  /* Of OPTION_READS: numbers instead of a file, or a column's name, if that is no .npy. Of a row
+   * with names, these are no files either. */
+  OPTION_OR_NUMBERS = 512,
+  OPTION_OR_COLUMN = 1024
 };
 
 /* An option of the training: most of the shared ones, and all that describe a network. */

@@ -55,10 +55,22 @@ static int take_path(void *input, char **words, int count, const char **why) {
   return 1;
 }
 
+/* The name of a file that a trace's folder has. */
+static bool is_traces_own(const char *path) {
+  static const char *const names[] = {"tasks.rec", "paje.trace", "trace.window.json"};
+  static const char recorded[] = "prof_file_";
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(name, names[i])) return true;
+  return !strncmp(name, recorded, strlen(recorded));
+}
+
 static const char *check(void *input) {
   const struct question *q = input;
   if (!q->path_count) return "no trace is named: a folder, or files; see --help";
   if (!q->stages != !q->microbatches) return "--stages and --microbatches belong together";
+  if (q->json && is_traces_own(q->json))
+    return option_problem("--json %s: a trace has a file of this name; take another", q->json);
   if (q->draw && (q->path_count > 1 || q->output || q->json))
     return "--draw: takes one folder, and no -o or --json";
   return NULL;
