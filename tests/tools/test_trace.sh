@@ -197,6 +197,13 @@ done
 check "and the next time it is there" cmp -s "$work/full/tasks.rec" "$work/t/tasks.rec"
 : >"$work/full/tasks.rec"; tool ": >\"\$folder/tasks.rec\""
 refused 1 'holds no task of Starling' $fake "$work/full"
+damaged kept; head -c 100 "$raw" >"$work/kept/prof_file_x_0"
+cp "$work/t/tasks.rec" "$work/kept"; head -c 3000 "$work/t/paje.trace" >"$work/kept/paje.trace"
+refused 1 kept/paje.trace "$trace" "$work/kept"
+check "what cannot be made again stays" cmp -s "$work/kept/tasks.rec" "$work/t/tasks.rec"
+rm "$work/kept/paje.trace"; refused 1 'starpu_fxt_tool cannot read it' "$trace" "$work/kept"
+check "and nothing beside it" sh -c \
+  'cmp -s "$1/kept/tasks.rec" "$1/t/tasks.rec" && [ ! -e "$1/kept/tasks.rec.old" ]' sh "$work"
 mkdir "$work/disk"
 if mount -t tmpfs -o size=3m none "$work/disk" 2>/dev/null; then
   cp "$work/t/trace.window.json" "$raw" "$work/disk"

@@ -44,10 +44,11 @@ static bool is_newer(const char *a, const char *b) {
                                                        of_a.st_mtim.tv_nsec > of_b.st_mtim.tv_nsec);
 }
 
-/* StarPU's tool does not notice that its files are cut. */
+/* StarPU's tool does not notice that its files are cut. Root also has the reserved blocks. */
 static bool is_full(const char *folder) {
   struct statvfs info;
-  return statvfs(folder, &info) == 0 && info.f_blocks > 0 && info.f_bavail == 0;
+  if (statvfs(folder, &info) != 0 || info.f_blocks == 0) return false;
+  return (geteuid() == 0 ? info.f_bfree : info.f_bavail) == 0;
 }
 
 static void join(char *path, const char *folder, const char *name) {
@@ -181,19 +182,23 @@ static void fail_convert(const char *file, int status, const char *log, char *me
 
 static bool convert(const char *folder, int count, char *const *files, struct source *source,
                     char *message, size_t size) {
-  char log[PATH_MAX];
+  char log[PATH_MAX], old[PATH_MAX];
   join(source->tasks, folder, "tasks.rec");
   join(source->paje, folder, "paje.trace");
   join(log, folder, "starpu_fxt_tool.log");
+  join(old, folder, "tasks.rec.old"); /* what is there stays if no other can be made */
+  bool kept = rename(source->tasks, old) == 0;
   source->is_new = true;
   int status = run_tool(folder, count, files, source->tasks, log);
   bool full = is_full(folder);
   if (worked(status, source->tasks) && !full) {
     unlink(log);
+    if (kept) unlink(old);
     mend_definitions(source->paje);
     return true;
   }
   unlink(source->tasks); /* an incomplete file would be taken for a complete one later */
+  if (kept) rename(old, source->tasks);
   if (full)
     snprintf(message, size,
              "%s: there is no space left for the files that starpu_fxt_tool makes of the trace",
@@ -270,10 +275,11 @@ static bool open_folder(struct source *s, const char *folder, bool again, char *
   return fine;
 }
 
-bool source_renew(struct source *s, const char *folder, char *message, size_t size) {
+bool source_renew(struct source *s, const char *folder) {
+  char unused[PATH_MAX + 512];
   if (!s->has_own) return false;
-  unlink(s->tasks);
-  return !s->is_new && open_folder(s, folder, true, message, size);
+  if (s->is_new) unlink(s->tasks);
+  return !s->is_new && open_folder(s, folder, true, unused, sizeof unused);
 }
 
 static bool is_recutils(const char *path) {

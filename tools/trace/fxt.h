@@ -27,10 +27,10 @@ struct window {
 
 /* paths: a folder, a tasks.rec, or StarPU's prof_files. False after a failure, with a message. */
 bool source_open(struct source *source, int count, char *const *paths, char *message, size_t size);
-/* tasks or paje cannot be read, such as after a full disk: removes tasks, and makes both again of
- * StarPU's files. False, without another message, where these are not there or both were just made;
- * and with one where that fails. */
-bool source_renew(struct source *source, const char *folder, char *message, size_t size);
+/* tasks or paje cannot be read, such as after a full disk: makes both again of StarPU's files.
+ * False, and tasks stays, where these are not there or that fails; if both were just made, tasks is
+ * removed. */
+bool source_renew(struct source *source, const char *folder);
 void source_close(struct source *source);
 
 bool window_read(const char *path, struct window *window, char *message, size_t size);

@@ -180,7 +180,7 @@ static int read_trace(struct question *q, struct source *source, struct trace *t
   if (*source->window && !window_read(source->window, window, message, sizeof message))
     return fail("%s%s", message, "");
   bool fine = read_files(source, trace, message, sizeof message);
-  while (!fine && source_renew(source, q->paths[0], message, sizeof message))
+  while (!fine && source_renew(source, q->paths[0]))
     fine = read_files(source, trace, message, sizeof message);
   if (!fine) return fail("%s%s", message, "");
   if (!trace_cut(trace, q->from, q->to))
