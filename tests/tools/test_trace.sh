@@ -205,7 +205,7 @@ rm "$work/kept/paje.trace"; refused 1 'starpu_fxt_tool cannot read it' "$trace" 
 check "and nothing beside it" sh -c \
   'cmp -s "$1/kept/tasks.rec" "$1/t/tasks.rec" && [ ! -e "$1/kept/tasks.rec.old" ]' sh "$work"
 mkdir "$work/disk"
-if mount -t tmpfs -o size=3m none "$work/disk" 2>/dev/null; then
+if mount -t tmpfs -o size=30m none "$work/disk" 2>/dev/null; then
   cp "$work/t/trace.window.json" "$raw" "$work/disk"
   head -c 100000000 /dev/zero >"$work/disk/filled" 2>/dev/null
   truncate -s -20000 "$work/disk/filled"
