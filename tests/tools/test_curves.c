@@ -85,9 +85,27 @@ static void a_log_begins_within_an_epoch(void **state) {
   curves_free(&run);
 }
 
+/* The same of a run of 10 epochs of 100 steps that goes on with twice the batch. */
+static void epochs_may_become_shorter(void **state) {
+  (void)state;
+  struct run_curves run;
+  char message[200];
+  FILE *log = fopen(in_folder("log"), "w");
+  fputs("{\"format\": \"starling log\", \"version\": 1, \"from\": 1000}\n", log);
+  for (int step = 1000; step < 1120; step++)
+    fprintf(log, "{\"step\": %d, \"epoch\": %d, \"loss\": 1}\n", step, (step - 1000) / 50 + 11);
+  assert_int_equal(fclose(log), 0);
+  assert_true(curves_read(in_folder("log"), &run, message, sizeof message));
+  assert_int_equal(run.epochs.count, 120);
+  for (size_t i = 0; i < 120; i++)
+    assert_true(fabs(run.epochs.samples[i].y - 10 - 0.02 * (double)(i + 1)) < 1e-9);
+  curves_free(&run);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_constant_stays), cmocka_unit_test(means_are_weighted),
-      cmocka_unit_test(values_between_samples), cmocka_unit_test(a_log_begins_within_an_epoch)};
+      cmocka_unit_test(values_between_samples), cmocka_unit_test(a_log_begins_within_an_epoch),
+      cmocka_unit_test(epochs_may_become_shorter)};
   return cmocka_run_group_tests_name("curves", tests, folder_setup, folder_teardown);
 }

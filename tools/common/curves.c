@@ -230,18 +230,36 @@ static bool read_lines(struct reader *reader, FILE *file, struct run_curves *run
   return good;
 }
 
-/* From each step's number of its epoch to epochs done. An epoch that the log does not end is taken
- * to be as long as the longest one before it. A log that begins within an epoch has its end: as
- * epochs are alike, the steps up to there are a multiple of an epoch's. */
-static void count_epochs(struct series *epochs) {
+/* Behind the last step of the epoch in which step `first` is. */
+static size_t epoch_end(const struct series *epochs, size_t first) {
+  size_t end = first;
+  while (end < epochs->count && epochs->samples[end].y == epochs->samples[first].y) end++;
+  return end;
+}
+
+/* The steps of the first epoch that a log lacks at its beginning. Epochs are alike, but the process
+ * before may have had other ones (another batch): a later whole epoch says more than the steps up
+ * to here, which are a multiple of an epoch's. */
+static double missing_steps(const struct series *epochs) {
+  size_t own = epoch_end(epochs, 0), end = own;
   double longest = 0;
-  for (size_t first = 0, end; first < epochs->count; first = end) {
-    double epoch = epochs->samples[first].y, missing = 0;
-    for (end = first; end < epochs->count && epochs->samples[end].y == epoch;) end++;
-    double length = (double)(end - first);
-    if (!first && epochs->samples[0].x > 1)
-      missing = fmax(epochs->samples[end - 1].x / epoch - length, 0);
-    length += missing;
+  if (!own || epochs->samples[0].x <= 1) return 0;
+  for (size_t first = end; first < epochs->count; first = end) {
+    end = epoch_end(epochs, first);
+    if (end < epochs->count) longest = fmax(longest, (double)(end - first));
+  }
+  if (longest == 0) longest = epochs->samples[own - 1].x / epochs->samples[0].y;
+  return fmax(longest - (double)own, 0);
+}
+
+/* From each step's number of its epoch to epochs done. An epoch that the log does not end is taken
+ * to be as long as the longest one before it. */
+static void count_epochs(struct series *epochs) {
+  double longest = 0, missing = missing_steps(epochs);
+  for (size_t first = 0, end; first < epochs->count; first = end, missing = 0) {
+    double epoch = epochs->samples[first].y;
+    end = epoch_end(epochs, first);
+    double length = (double)(end - first) + missing;
     if (end == epochs->count) length = fmax(length, longest);
     longest = fmax(longest, length);
     for (size_t i = first; i < end; i++)
