@@ -76,9 +76,13 @@ check "--find-rate names a rate" grep -q 'The loss falls fastest at --lr [0-9]' 
 check "--find-rate prints a curve" grep -q '^ *1e-06 .*#####' "$work/out"
 "$lenet" --data digits --find-rate --steps 100000 --batch 20 --quiet >"$work/out" 2>"$work/log" &
 pid=$!
-sleep 2
+tries=0 # until it has a handler
+until grep -q '^SigCgt:.*[4-7c-f]...$' "/proc/$pid/status" || [ $tries -gt 600 ]; do
+  sleep 0.1
+  tries=$((tries + 1))
+done
 kill -TERM $pid
-{ sleep 20; kill -KILL $pid; } 2>"$work/killed" & guard=$!
+{ sleep 60; kill -KILL $pid; } >"$work/killed" 2>&1 & guard=$!
 wait $pid; code=$?
 kill $guard 2>"$work/killed"
 check "--find-rate: the first SIGTERM ends it" test $code = 143
