@@ -79,6 +79,12 @@ check "with --resume" called "--checkpoint=d --resume\$"
 launch "1 1 0" 0 "words behind a program's --" -np 1 -- sh -- sh --checkpoint d -- net.json -- x
 check "stay behind --resume" test 2 = \
   "$(grep -c -e 'sh -- sh --checkpoint d --resume -- net.json -- x$' "$lane/calls")"
+launch "1 1 0" 0 "a program behind another's --" -np 1 -- env -- sh --checkpoint d
+check "gets --resume once" test "$(grep -c -e 'env -- sh --checkpoint d --resume$' \
+  "$lane/calls")" = 2
+launch "1 1 0" 0 "a -- behind it" -np 1 -- env -- sh --checkpoint d -- -x.json
+check "stays behind" test "$(grep -c -e 'env -- sh --checkpoint d --resume -- -x.json$' \
+  "$lane/calls")" = 2
 launch "1 0" 0 "an argument with a blank" -np 1 -- sh --checkpoint "d  e" -- "a  b"
 check "stays one" test "$(tail -n 1 "$lane/calls")" = "$(head -n 1 "$lane/calls" |
   sed 's/ -- a/ --resume -- a/')"

@@ -177,6 +177,33 @@ tuned --rounds 2 -- env -- "$work/fake" --batch 4
 has "a -- before the program's options is another's" \
   "^STARPU_SCHED=prio env -- $work/fake --batch 4 --replicas 1\$"
 
+# placed CASE BEST WORDS...: trials and the best command line have their options at one place
+placed() {
+  claim=$1 best=$2; shift 2
+  tuned --rounds 2 --replicas 1 --microbatches 2 --workers 1 --schedulers prio -- "$@"
+  if grep -qx -e "$best" "$work/out" && ! grep -qv -e "--log [^ ]*$behind\$" "$CALLS"; then
+    ok "$claim"
+  else
+    not_ok "$claim: $(head -n 2 "$CALLS")"
+  fi
+}
+fake=$work/fake
+ln -s "$fake" "$work/by_path"
+behind=''
+placed "a program without options behind a --" "STARPU_SCHED=prio env -- $fake --replicas 1" \
+  env -- "$fake"
+PATH=$work:$PATH placed "found by PATH" "STARPU_SCHED=prio env -- by_path --replicas 1" \
+  env -- by_path
+placed "nice has an option" "STARPU_SCHED=prio nice -n 1 -- $fake --replicas 1" \
+  nice -n 1 -- "$fake"
+placed "an option that trials leave out" \
+  "STARPU_SCHED=prio env -- $fake --save $work/w --replicas 1" env -- "$fake" --save "$work/w"
+behind=' -- -x.json'
+placed "a file that looks like an option" "STARPU_SCHED=prio $fake --replicas 1 -- -x.json" \
+  "$fake" -- -x.json
+placed "both" "STARPU_SCHED=prio env -- $fake --save w --replicas 1 -- -x.json" \
+  env -- "$fake" --save w -- -x.json
+
 # ---- noise, drift, failures ----
 FAKE=noise; tuned -- "$work/fake"
 has "a difference below the noise is none" "^Nothing that was tried is better"

@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/common/option_table.h"
 #include "tools/tune/tune.h"
@@ -67,27 +69,49 @@ static const struct known *find_option(const char *word) {
   return NULL;
 }
 
-struct words words_for_trials(char *const *program) {
+struct words words_for_trials(char *const *program, size_t *place) {
+  size_t whole = words_before_more(program);
   struct words words = {0};
+  bool placed = false;
   for (size_t i = 0; program[i]; i++) {
     const struct known *option = i ? find_option(program[i]) : NULL;
     bool apart = option && option->has_value && !strchr(program[i], '=');
+    if (i >= whole && !placed) *place = words.count;
+    placed = i >= whole;
     if (!option || !option->is_dropped)
       words_add(&words, program[i], strlen(program[i]));
     else if (apart && program[i + 1])
       i++;
   }
+  if (!placed) *place = words.count;
   return words;
 }
 
+static bool is_executable(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
+}
+
+/* As execvp() finds programs. */
+static bool is_program(const char *word) {
+  const char *folders = getenv("PATH");
+  bool found = false;
+  if (strchr(word, '/') || !folders) return is_executable(word);
+  while (*word && folders && !found) {
+    size_t length = strcspn(folders, ":");
+    char *path = tune_text("%.*s%s%s", (int)length, folders, length ? "/" : "", word);
+    found = is_executable(path);
+    free(path);
+    folders = folders[length] ? folders + length + 1 : NULL;
+  }
+  return found;
+}
+
 size_t words_before_more(char *const *program) {
-  size_t count = 0, last; /* last: the words up to the last option */
-  while (program[count]) count++;
-  for (last = count; last > 1 && (program[last - 1][0] != '-' || !strcmp(program[last - 1], "--"));)
-    last--;
-  for (size_t i = last; i < count; i++)
-    if (!strcmp(program[i], "--")) return i;
-  return count;
+  size_t i = 0;
+  for (; program[i]; i++)
+    if (i && !strcmp(program[i], "--") && !(program[i + 1] && is_program(program[i + 1]))) break;
+  return i;
 }
 
 bool is_fixed(char *const *program, const char *name) {

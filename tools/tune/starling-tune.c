@@ -265,7 +265,10 @@ int main(int argc, char **argv) {
   make_folder();
   catch_signals();
   struct tuner tuner = {.least = q.least / 100, .quiet = q.quiet};
-  tuner.runner = (struct runner){.program = words_for_trials(q.program),
+  size_t at = 0;
+  struct words words = words_for_trials(q.program, &at);
+  tuner.runner = (struct runner){.program = words,
+                                 .place = at,
                                  .folder = place,
                                  .seconds = q.trial_seconds,
                                  .limit = q.limit,

@@ -58,8 +58,7 @@ static struct words make_words(const struct watched *w, const struct words *sett
   struct words words = {0};
   char steps[32];
   snprintf(steps, sizeof steps, "%ld", runner->steps ? runner->steps : 1000000000);
-  size_t before = words_before_more(runner->program.word);
-  for (size_t i = 0; i < before; i++)
+  for (size_t i = 0; i < runner->place; i++)
     words_add(&words, runner->program.word[i], strlen(runner->program.word[i]));
   for (size_t i = 0; i < setting->count; i++)
     if (!word_is_variable(setting->word[i]))
@@ -68,7 +67,7 @@ static struct words make_words(const struct watched *w, const struct words *sett
   words_add(&words, steps, strlen(steps));
   words_add(&words, "--log", strlen("--log"));
   words_add(&words, w->log, strlen(w->log));
-  for (size_t i = before; i < runner->program.count; i++)
+  for (size_t i = runner->place; i < runner->program.count; i++)
     words_add(&words, runner->program.word[i], strlen(runner->program.word[i]));
   return words;
 }

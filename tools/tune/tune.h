@@ -30,16 +30,16 @@ bool word_is_variable(const char *word); /* "NAME=VALUE" */
 struct words words_of_setting(const char *setting);
 
 /* The program's words without the options that a trial must not use or sets itself: checkpoints,
- * saved weights, logs, traces, the number of steps. */
-struct words words_for_trials(char *const *program);
+ * saved weights, logs, traces, the number of steps. *place: of these words as many as
+ * words_before_more gives of the program's. */
+struct words words_for_trials(char *const *program, size_t *place);
 
 /* Has the user fixed this: "--replicas" on the command line, or "STARPU_NCPU" in the environment?
  */
 bool is_fixed(char *const *program, const char *name);
 
 /* The number of words before which further options go: all, or those before a "--" that ends the
- * program's options. Behind that there are none; behind that of `taskset 1 -- lenet --batch 8` are
- * some. */
+ * program's options. In `taskset 1 -- lenet`, where a program follows it, it ends another one's. */
 size_t words_before_more(char *const *program);
 
 /* The whole command line, quoted for a shell, with the search variables that the user has set. */
@@ -49,6 +49,7 @@ char *command_line(char *const *program, const char *setting, const char *const 
 
 struct runner {
   struct words program; /* command line of trials */
+  size_t place;         /* of further options among these words */
   const char *folder;   /* for logs */
   double seconds;       /* length of a run, counted from its first step */
   double limit;         /* a run without a step for this time has failed */
