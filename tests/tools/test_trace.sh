@@ -261,7 +261,7 @@ check "into a file that is open: from its position on" sh -c \
     [ "$(sed -n "1p;\$p" "$2")" = "first
 }last" ] && grep -q roofline_share "$2"' "$trace" "$work/t" "$work/open.json"
 check "into the standard output: behind what was printed before" sh -c \
-  '"$0" --json /dev/stdout "$1" >"$2" && grep -q ^window "$2" && grep -q roofline_share "$2"' \
+  '"$0" --json /dev/fd/1 "$1" >"$2" && grep -q ^window "$2" && grep -q roofline_share "$2"' \
   "$trace" "$work/t" "$work/both"
 echo old >"$work/named.json"; ln -sf named.json "$work/link.json"
 check "through a symbolic link, which stays one" sh -c \
