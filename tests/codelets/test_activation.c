@@ -62,6 +62,24 @@ static void approximations_are_close(void **state) {
   assert_true(l < 4);
 }
 
+/* The normal distribution, whose error counts beside 1, and its tail, which has digits of its own.
+ */
+static void normal_distribution_is_close(void **state) {
+  (void)state;
+  double most = 0, tail = 0, gelu = 0;
+  for (float x = -12.5f; x < 12.5f; x += 0.00037f) {
+    double phi = 0.5 * erfc(-(double)x / sqrt(2)), got = (double)sl__phi(x, sl__bell(x));
+    most = fmax(most, fabs(got - phi));
+    gelu = fmax(gelu, fabs((double)sl__gelu(x) - (double)x * phi) / fmax(1, fabs((double)x)));
+    if (x < 0) tail = fmax(tail, fabs(got / phi - 1));
+  }
+  print_message("# worst error of Phi %.2g, of gelu %.2g, in the tail %.2g of it\n", most, gelu,
+                tail);
+  assert_true(most < 2e-7);
+  assert_true(gelu < 1.3e-7);
+  assert_true(tail < 1e-5);
+}
+
 /* All floats of one sign in steps of 1,009 of their last digit, and the borders. */
 static void bounded_exponential_has_the_same_bits(void **state) {
   (void)state;
@@ -187,6 +205,7 @@ static void shapes_are_checked(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(approximations_are_close),
+                                     cmocka_unit_test(normal_distribution_is_close),
                                      cmocka_unit_test(bounded_exponential_has_the_same_bits),
                                      cmocka_unit_test(special_values_stay),
                                      cmocka_unit_test(operations_match),
