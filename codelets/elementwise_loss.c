@@ -8,32 +8,54 @@
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* Sums run over a fixed number of lanes: the order is the same for every vector width. */
-enum { LANES = 16 };
+enum { LANES = 16, STRIP = 32 * LANES };
 
 struct sums {
   double lane[LANES];
   int64_t rows, counted, outside;
 };
 
-/* One line of the output, at most LANES values further at a time. NaN targets count nowhere. */
+/* Value i goes to lane i modulo LANES. */
+SL__INLINE void add_to_lanes(const float *restrict value, int64_t n, double *restrict lane) {
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += (double)value[i + l];
+  for (int l = 0; i + l < n; l++) lane[l] += (double)value[i + l];
+}
+
+/* Some values of a line; NaN targets count nowhere. Without branches, so that vectors take them. */
+SL__INLINE int64_t strip(const struct sl__loss_args *a, enum sl_loss_kind kind, int64_t n,
+                         const float *restrict z, const float *restrict target, float *restrict out,
+                         struct sums *sums) {
+  const float scale = a->scale, delta = a->delta;
+  int32_t counted = 0, outside = 0;
+  float value[STRIP];
+  for (int64_t i = 0; i < n; i++) {
+    float t = target[i], v = sl__loss_value(kind, delta, z[i], t);
+    value[i] = t == t ? v : 0;
+    counted += t == t;
+  }
+  add_to_lanes(value, n, sums->lane);
+  for (int64_t i = 0; i < n && kind == SL_LOSS_BCE; i++)
+    outside += target[i] == target[i] && sl__loss_outside(kind, target[i]);
+  for (int64_t i = 0; i < n && out; i++) {
+    float slope = scale * sl__loss_slope(kind, delta, z[i], target[i]);
+    out[i] = target[i] == target[i] ? slope : 0;
+  }
+  sums->outside += outside;
+  return counted;
+}
+
+/* One line of the output. */
 SL__INLINE void line(const struct sl__loss_args *a, enum sl_loss_kind kind, const float *restrict z,
                      const float *restrict target, float *restrict out, struct sums *sums) {
-  int64_t counted = 0, outside = 0;
-  for (int64_t first = 0; first < a->size; first += LANES) {
-    int64_t n = a->size - first < LANES ? a->size - first : LANES;
-    for (int64_t l = 0; l < n; l++) {
-      float zi = z[first + l], t = target[first + l];
-      bool valid = t == t;
-      float value = sl__loss_value(kind, a->delta, zi, t);
-      sums->lane[l] += valid ? (double)value : 0;
-      counted += valid;
-      outside += valid && sl__loss_outside(kind, t);
-      if (out) out[first + l] = valid ? a->scale * sl__loss_slope(kind, a->delta, zi, t) : 0;
-    }
+  int64_t counted = 0;
+  for (int64_t first = 0; first < a->size; first += STRIP) {
+    int64_t n = a->size - first < STRIP ? a->size - first : STRIP;
+    counted += strip(a, kind, n, z + first, target + first, out ? out + first : NULL, sums);
   }
   sums->rows += counted > 0;
   sums->counted += counted;
-  sums->outside += outside;
 }
 
 SL__INLINE void lines(const struct sl__loss_args *a, enum sl_loss_kind kind, void *buffers[],
