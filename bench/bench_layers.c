@@ -22,6 +22,7 @@ struct bench {
 static enum sl_status read_network(const char *path, struct bench *b) {
   static char text[MOST];
   FILE *file = fopen(path, "r");
+  if (!file) perror(path);
   size_t size = file ? fread(text, 1, sizeof text, file) : 0;
   if (file) fclose(file);
   return sl_model_parse(b->context, path, text, size, &b->model);

@@ -66,7 +66,8 @@ static enum sl_status choose_gpus(struct sl_context *c, const struct sl_context_
 }
 
 /* Before StarPU starts: it reads its environment only then. */
-static enum sl_status start_runtime(struct sl_context *c, const struct sl_context_options *options) {
+static enum sl_status start_runtime(struct sl_context *c,
+                                    const struct sl_context_options *options) {
   enum sl_status status = sl__trace_open(c, options->trace);
   if (status == SL_OK) status = sl__memory_begin(options, &c->memory);
   if (status == SL_OK) status = sl__model_folder_open(c);
@@ -125,6 +126,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   if (status != SL_OK) goto out;
   SL__TRY(check_ranks(c));
   SL__TRY(open_devices(c, options));
+  if (c->net) sl__net_started(c->net);
   *context = c;
   c = NULL;
 out:

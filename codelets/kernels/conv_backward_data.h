@@ -19,7 +19,7 @@ bool sl__conv_backward_data_winograd_serves(const struct sl__conv_args *a);
 
 /* Returns true if they take less time than a product with a matrix of windows (conv_matrix.h). Of
  * one pixel the windows need no matrix, or a small one; and with a stride few pixels of dy do not
- * fill the kernels' vectors. */
+ * fill the kernels' vectors, nor few channels of dx their tiles. */
 bool sl__conv_backward_data_pays(const struct sl__conv_args *a);
 
 /* Returns the number of floats of scratch memory, for a->implementation: SL__DIRECT_CONV or

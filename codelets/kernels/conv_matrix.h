@@ -26,6 +26,15 @@ static inline bool sl__conv_matrix_is_image(const struct sl__conv_windows *w) {
          !w->pad_h && !w->pad_w && w->out_height == w->height && w->out_width == w->width;
 }
 
+/* The windows of `rows` rows of outputs from `first` on. */
+static inline struct sl__conv_windows sl__conv_rows(const struct sl__conv_windows *w, int32_t first,
+                                                    int32_t rows) {
+  struct sl__conv_windows part = *w;
+  part.out_height = rows;
+  part.pad_h -= first * w->stride_h;
+  return part;
+}
+
 /* The matrix, in `room` unless it is the image. */
 const float *sl__conv_matrix(const struct sl__conv_windows *w, const float *image, float *room);
 

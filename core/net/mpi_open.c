@@ -16,6 +16,7 @@
 int sl__net_rank(const struct sl__net *net) { return net->rank; }
 int sl__net_size(const struct sl__net *net) { return net->size; }
 bool sl__net_is_cuda_aware(const struct sl__net *net) { return net->cuda_aware; }
+void sl__net_started(struct sl__net *net) { net->is_started = true; }
 
 /* ---- joining ---- */
 
@@ -49,7 +50,9 @@ static bool is_cuda_aware(void) {
 static bool left_begun;
 
 static void end_left(void) {
-  if (left_begun) MPI_Finalize();
+  int ended;
+  MPI_Finalized(&ended);
+  if (left_begun && !ended) MPI_Finalize();
 }
 
 static void leave_begun(struct sl__net *net) {
@@ -202,6 +205,7 @@ bool sl__net_close(struct sl__net *net) {
   /* after the loss of a rank these calls would wait for it without end */
   if (whole && net->control != MPI_COMM_NULL) MPI_Comm_free(&net->control);
   if (whole && net->data != MPI_COMM_NULL) MPI_Comm_free(&net->data);
+  if (net->began_mpi && whole && !net->is_started) leave_begun(net);
   if (net->began_mpi && whole) MPI_Finalize();
   sl__heartbeat_free(net->heartbeat);
   pthread_mutex_destroy(&net->lock);

@@ -28,6 +28,7 @@ struct sl__net {
   bool is_alone;   /* one rank, without MPI */
   bool began_mpi;  /* this context did, so it ends MPI */
   bool is_open;    /* sl__net_open succeeded */
+  bool is_started; /* and so did all of sl_open */
   bool cuda_aware; /* MPI takes pointers into a GPU's memory */
   bool no_timeout; /* the main thread's wait may take any time */
   MPI_Comm control, data;

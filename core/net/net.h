@@ -36,6 +36,9 @@ enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_opt
                             struct sl__net **net);
 /* Registers context->net for the ends of tasks and for waits (core/runtime/hooks.h). */
 enum sl_status sl__net_register(struct sl_context *context);
+/* All of sl_open has succeeded. A context that is closed without leaves MPI begun for another one.
+ */
+void sl__net_started(struct sl__net *net);
 /* Ends MPI if sl__net_open began it. NULL is legal. Returns false if messages can no longer end:
  * they are given up, and StarPU-MPI's thread keeps using their memory. */
 bool sl__net_close(struct sl__net *net);

@@ -156,6 +156,45 @@ static void groups_of_many_channels(void **state) {
   }
 }
 
+/* A matrix that does not stay in the cache is made in strips of rows: here five, the last of two
+ * rows. All values are one, so the sums are whole numbers. */
+static void large_matrices_in_strips(void **state) {
+  (void)state;
+  enum { C = 32, H = 22, W = 200, PLANE = H * W };
+  static double ones[C * PLANE];
+  for (int i = 0; i < C * PLANE; i++) ones[i] = 1;
+  struct sl__tensor *x = tensor(SL_SHAPE(1, C, H, W), ones),
+                    *y = tensor(SL_SHAPE(1, 8, H, W), NULL),
+                    *dy = tensor(SL_SHAPE(1, 8, H, W), ones),
+                    *dx = tensor(SL_SHAPE(1, C, H, W), NULL),
+                    *weight = tensor(SL_SHAPE(8 * C * 9), ones),
+                    *grad = tensor(SL_SHAPE(8 * C * 9), NULL);
+  const struct sl__groupconv2d o = {.conv = {.channels = 8,
+                                             .kernel_h = 3,
+                                             .kernel_w = 3,
+                                             .stride_h = 1,
+                                             .stride_w = 1,
+                                             .pad_h = 2,
+                                             .pad_w = 2},
+                                    .groups = 1,
+                                    .dilation_h = 2,
+                                    .dilation_w = 2};
+  OK(sl__groupconv2d_forward(context, &plain, x, weight, y, &o));
+  OK(sl__groupconv2d_backward_data(context, &plain, dy, weight, dx, &o));
+  OK(sl__groupconv2d_backward_weight(context, &plain, x, dy, grad, &o));
+  double *got_y = take(y), *got_dx = take(dx), *got_grad = take(grad);
+  for (int i = 0; i < PLANE; i++) {
+    int h = i / W, w = i % W;
+    int taps = (1 + (h >= 2) + (h < H - 2)) * (1 + (w >= 2) + (w < W - 2));
+    assert_true(got_y[i] == C * taps && got_y[7 * PLANE + i] == C * taps);
+    assert_true(got_dx[i] == 8 * taps && got_dx[(C - 1) * PLANE + i] == 8 * taps);
+  }
+  for (int i = 0; i < 8 * C * 9; i++)
+    assert_true(got_grad[i] == (H - (i / 3 % 3 == 1 ? 0 : 2)) * (W - (i % 3 == 1 ? 0 : 2)));
+  free(got_y), free(got_dx), free(got_grad);
+  sl__tensor_free(x), sl__tensor_free(dy), sl__tensor_free(weight);
+}
+
 /* As the gradients of plain convolutions, and by matrices. */
 static void transposed_of_many_channels(void **state) {
   (void)state;
@@ -418,6 +457,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(groups_and_dilations),
                                      cmocka_unit_test(transposed_convolutions),
                                      cmocka_unit_test(groups_of_many_channels),
+                                     cmocka_unit_test(large_matrices_in_strips),
                                      cmocka_unit_test(transposed_of_many_channels),
                                      cmocka_unit_test(convolutions_of_rows),
                                      cmocka_unit_test(transposed_convolutions_of_rows),

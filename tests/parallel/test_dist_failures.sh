@@ -72,6 +72,7 @@ if [ "$(code_of 0) $(code_of 1) $(code_of 2)" = "1 1 1" ] &&
   said 1 | grep -q "rank 2: there is no log level 99" &&
   said 2 | grep -q ": there is no log level 99" &&
   [ "$(cat "$run"/err.? | grep -c "again: .*there is no exchange 77")" = 3 ] &&
+  [ "$(cat "$run"/err.? | grep -c "again: .*cpu:4000")" = 3 ] &&
   [ "$(cat "$run"/err.? | grep -c "again: no error")" = 3 ]; then
   ok "an option that is bad on one rank alone: $(said 0)"
 else
