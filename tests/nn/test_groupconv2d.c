@@ -158,41 +158,64 @@ static void groups_of_many_channels(void **state) {
 
 /* A matrix that does not stay in the cache is made in strips of rows: here five, the last of two
  * rows. All values are one, so the sums are whole numbers. */
+enum { STRIP_C = 32, STRIP_H = 22, STRIP_W = 200, STRIP_PLANE = STRIP_H * STRIP_W };
+
+static const struct sl__groupconv2d strip_options = {
+    .conv = {8, 3, 3, 1, 1, 2, 2, false, SL_ACTIVATION_NONE},
+    .groups = 1,
+    .dilation_h = 2,
+    .dilation_w = 2};
+
+static struct sl__tensor *ones(struct sl_shape shape) {
+  int64_t count = sl_shape_count(&shape);
+  double *values = zeros(count);
+  for (int64_t i = 0; i < count; i++) values[i] = 1;
+  struct sl__tensor *t = tensor(shape, values);
+  free(values);
+  return t;
+}
+
+/* Taps that row h of `high` and column w meet. */
+static int taps_at(int h, int w, int high) {
+  return (1 + (h >= 2) + (h < high - 2)) * (1 + (w >= 2) + (w < STRIP_W - 2));
+}
+
 static void large_matrices_in_strips(void **state) {
   (void)state;
-  enum { C = 32, H = 22, W = 200, PLANE = H * W };
-  static double ones[C * PLANE];
-  for (int i = 0; i < C * PLANE; i++) ones[i] = 1;
-  struct sl__tensor *x = tensor(SL_SHAPE(1, C, H, W), ones),
-                    *y = tensor(SL_SHAPE(1, 8, H, W), NULL),
-                    *dy = tensor(SL_SHAPE(1, 8, H, W), ones),
-                    *dx = tensor(SL_SHAPE(1, C, H, W), NULL),
-                    *weight = tensor(SL_SHAPE(8 * C * 9), ones),
-                    *grad = tensor(SL_SHAPE(8 * C * 9), NULL);
-  const struct sl__groupconv2d o = {.conv = {.channels = 8,
-                                             .kernel_h = 3,
-                                             .kernel_w = 3,
-                                             .stride_h = 1,
-                                             .stride_w = 1,
-                                             .pad_h = 2,
-                                             .pad_w = 2},
-                                    .groups = 1,
-                                    .dilation_h = 2,
-                                    .dilation_w = 2};
-  OK(sl__groupconv2d_forward(context, &plain, x, weight, y, &o));
-  OK(sl__groupconv2d_backward_data(context, &plain, dy, weight, dx, &o));
-  OK(sl__groupconv2d_backward_weight(context, &plain, x, dy, grad, &o));
+  const struct sl_shape wide = SL_SHAPE(1, STRIP_C, STRIP_H, STRIP_W),
+                        narrow = SL_SHAPE(1, 8, STRIP_H, STRIP_W), taps = SL_SHAPE(8 * STRIP_C * 9);
+  struct sl__tensor *x = ones(wide), *dy = ones(narrow), *weight = ones(taps),
+                    *y = tensor(narrow, NULL), *dx = tensor(wide, NULL), *grad = tensor(taps, NULL);
+  OK(sl__groupconv2d_forward(context, &plain, x, weight, y, &strip_options));
+  OK(sl__groupconv2d_backward_data(context, &plain, dy, weight, dx, &strip_options));
+  OK(sl__groupconv2d_backward_weight(context, &plain, x, dy, grad, &strip_options));
   double *got_y = take(y), *got_dx = take(dx), *got_grad = take(grad);
-  for (int i = 0; i < PLANE; i++) {
-    int h = i / W, w = i % W;
-    int taps = (1 + (h >= 2) + (h < H - 2)) * (1 + (w >= 2) + (w < W - 2));
-    assert_true(got_y[i] == C * taps && got_y[7 * PLANE + i] == C * taps);
-    assert_true(got_dx[i] == 8 * taps && got_dx[(C - 1) * PLANE + i] == 8 * taps);
+  for (int i = 0; i < STRIP_PLANE; i++) {
+    int met = taps_at(i / STRIP_W, i % STRIP_W, STRIP_H);
+    assert_true(got_y[i] == STRIP_C * met && got_y[7 * STRIP_PLANE + i] == STRIP_C * met);
+    assert_true(got_dx[i] == 8 * met && got_dx[(STRIP_C - 1) * STRIP_PLANE + i] == 8 * met);
   }
-  for (int i = 0; i < 8 * C * 9; i++)
-    assert_true(got_grad[i] == (H - (i / 3 % 3 == 1 ? 0 : 2)) * (W - (i % 3 == 1 ? 0 : 2)));
+  for (int i = 0; i < 8 * STRIP_C * 9; i++)
+    assert_true(got_grad[i] ==
+                (STRIP_H - (i / 3 % 3 == 1 ? 0 : 2)) * (STRIP_W - (i % 3 == 1 ? 0 : 2)));
   free(got_y), free(got_dx), free(got_grad);
   sl__tensor_free(x), sl__tensor_free(dy), sl__tensor_free(weight);
+}
+
+static void strips_of_strided_rows(void **state) {
+  (void)state;
+  enum { HIGH = 2 * STRIP_H - 1 };
+  struct sl__groupconv2d options = strip_options;
+  options.conv.stride_h = 2;
+  struct sl__tensor *x = ones(SL_SHAPE(1, STRIP_C, HIGH, STRIP_W)),
+                    *weight = ones(SL_SHAPE(8 * STRIP_C * 9)),
+                    *y = tensor(SL_SHAPE(1, 8, STRIP_H, STRIP_W), NULL);
+  OK(sl__groupconv2d_forward(context, &plain, x, weight, y, &options));
+  double *got = take(y);
+  for (int i = 0; i < STRIP_PLANE; i++)
+    assert_true(got[i] == STRIP_C * taps_at(i / STRIP_W * 2, i % STRIP_W, HIGH));
+  free(got);
+  sl__tensor_free(x), sl__tensor_free(weight);
 }
 
 /* As the gradients of plain convolutions, and by matrices. */
@@ -458,6 +481,7 @@ int main(void) {
                                      cmocka_unit_test(transposed_convolutions),
                                      cmocka_unit_test(groups_of_many_channels),
                                      cmocka_unit_test(large_matrices_in_strips),
+                                     cmocka_unit_test(strips_of_strided_rows),
                                      cmocka_unit_test(transposed_of_many_channels),
                                      cmocka_unit_test(convolutions_of_rows),
                                      cmocka_unit_test(transposed_convolutions_of_rows),
