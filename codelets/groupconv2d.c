@@ -68,33 +68,18 @@ static struct sl__conv_windows windows_of(const struct sl__groupconv_args *a) {
 
 /* ---- CPU kernels: by rows ------------------------------------------------------------------ */
 
-/* The output columns whose tap s lies inside the image. They are the same for all rows, and take
- * divisions, so a task finds them once, in its scratch memory. */
-struct span {
-  int32_t first, end;
-};
-
-static const struct span *find_spans(const struct sl__groupconv_args *a, float *scratch) {
-  struct span *spans = (struct span *)(void *)scratch;
-  for (int32_t s = 0; s < a->kernel_w; s++)
-    sl__conv_inside(a->width, a->out_width, a->stride_w, s * a->dilation_w, a->pad_w,
-                    &spans[s].first, &spans[s].end);
-  return spans;
-}
-
 /* A tap (r, s) of an output row: the row of x that it meets, and the range of columns. */
 struct tap {
   int64_t x;          /* index of the first column's value in x's plane */
   int32_t first, end; /* columns of y; empty if the row lies in the padding */
 };
 
-SL__INLINE struct tap tap_of(const struct sl__groupconv_args *a, const struct span *spans,
-                             int32_t oh, int32_t r, int32_t s) {
+SL__INLINE struct tap tap_of(const struct sl__groupconv_args *a, int32_t oh, int32_t r, int32_t s) {
   int32_t h = oh * a->stride_h - a->pad_h + r * a->dilation_h;
   struct tap t = {0, 0, 0};
   if (h < 0 || h >= a->height) return t;
-  t.first = spans[s].first;
-  t.end = spans[s].end;
+  sl__conv_inside(a->width, a->out_width, a->stride_w, s * a->dilation_w, a->pad_w, &t.first,
+                  &t.end);
   t.x = (int64_t)h * a->width + t.first * a->stride_w - a->pad_w + s * a->dilation_w;
   return t;
 }
@@ -120,28 +105,28 @@ SL__INLINE void set(float *y, int64_t n, float value, bool add) {
 }
 
 /* Plane k of y from an image's planes of its group. */
-SL__SIMD static void forward_plane(const struct sl__groupconv_args *a, const struct span *spans,
-                                   const float *x, const float *weight, float *y) {
+SL__SIMD static void forward_plane(const struct sl__groupconv_args *a, const float *x,
+                                   const float *weight, float *y) {
   int32_t channels = a->channels / a->groups;
   for (int32_t oh = 0; oh < a->out_height; oh++, y += a->out_width) {
     const float *w = weight, *plane = x;
     for (int32_t c = 0; c < channels; c++, plane += (int64_t)a->height * a->width)
       for (int32_t r = 0; r < a->kernel_h; r++)
         for (int32_t s = 0; s < a->kernel_w; s++, w++) {
-          struct tap t = tap_of(a, spans, oh, r, s);
+          struct tap t = tap_of(a, oh, r, s);
           if (t.end > t.first) gather(*w, plane + t.x, a->stride_w, y + t.first, t.end - t.first);
         }
   }
 }
 
 /* x's plane from one plane of y. */
-SL__SIMD static void backward_plane(const struct sl__groupconv_args *a, const struct span *spans,
-                                    const float *y, const float *weight, float *x) {
+SL__SIMD static void backward_plane(const struct sl__groupconv_args *a, const float *y,
+                                    const float *weight, float *x) {
   for (int32_t oh = 0; oh < a->out_height; oh++, y += a->out_width) {
     const float *w = weight;
     for (int32_t r = 0; r < a->kernel_h; r++)
       for (int32_t s = 0; s < a->kernel_w; s++, w++) {
-        struct tap t = tap_of(a, spans, oh, r, s);
+        struct tap t = tap_of(a, oh, r, s);
         if (t.end > t.first) scatter(*w, y + t.first, a->stride_w, x + t.x, t.end - t.first);
       }
   }
@@ -157,8 +142,7 @@ static const float *bias_of(const struct sl__groupconv_args *a, const float *wei
 }
 
 static void gather_by_rows(const struct sl__groupconv_args *a, const float *x, const float *weight,
-                           float *y, float *scratch, struct sl__work_range range, bool add) {
-  const struct span *spans = find_spans(a, scratch);
+                           float *y, struct sl__work_range range, bool add) {
   int64_t plane = y_plane(a), taps = a->kernel_h * a->kernel_w;
   int64_t channels = a->channels / a->groups, in_plane = x_plane(a);
   const float *bias = bias_of(a, weight, false);
@@ -167,15 +151,14 @@ static void gather_by_rows(const struct sl__groupconv_args *a, const float *x, c
     int64_t g = k / (a->out_channels / a->groups);
     float *to = y + p * plane;
     set_plane(to, plane, bias ? bias[k] : 0, add);
-    forward_plane(a, spans, x + (n * a->channels + g * channels) * in_plane,
-                  weight + k * channels * taps, to);
+    forward_plane(a, x + (n * a->channels + g * channels) * in_plane, weight + k * channels * taps,
+                  to);
     sl__activate(a->activation, to, to, plane);
   }
 }
 
 static void scatter_by_rows(const struct sl__groupconv_args *a, const float *y, const float *weight,
-                            float *x, float *scratch, struct sl__work_range range, bool add) {
-  const struct span *spans = find_spans(a, scratch);
+                            float *x, struct sl__work_range range, bool add) {
   int64_t plane = x_plane(a), taps = a->kernel_h * a->kernel_w;
   int64_t channels = a->channels / a->groups, outputs = a->out_channels / a->groups;
   int64_t out_plane = y_plane(a);
@@ -185,7 +168,7 @@ static void scatter_by_rows(const struct sl__groupconv_args *a, const float *y, 
     float *to = x + p * plane;
     set_plane(to, plane, bias ? bias[c] : 0, add);
     for (int64_t k = g * outputs; k < (g + 1) * outputs; k++)
-      backward_plane(a, spans, y + (n * a->out_channels + k) * out_plane,
+      backward_plane(a, y + (n * a->out_channels + k) * out_plane,
                      weight + (k * channels + c % channels) * taps, to);
     sl__activate(a->activation, to, to, plane);
   }
@@ -203,12 +186,12 @@ SL__INLINE void add_products(const float *y, const float *x, int32_t stride, int
 }
 
 /* The gradient of the weight of tap (r, s) from planes of all images. */
-SL__SIMD static float weight_slope(const struct sl__groupconv_args *a, const struct span *spans,
-                                   const float *x, const float *y, int32_t r, int32_t s) {
+SL__SIMD static float weight_slope(const struct sl__groupconv_args *a, const float *x,
+                                   const float *y, int32_t r, int32_t s) {
   float part[PARTS] = {0};
   for (int32_t n = 0; n < a->images; n++) {
     for (int32_t oh = 0; oh < a->out_height; oh++) {
-      struct tap t = tap_of(a, spans, oh, r, s);
+      struct tap t = tap_of(a, oh, r, s);
       const float *row = y + (int64_t)oh * a->out_width + t.first;
       if (t.end <= t.first) continue;
       if (a->stride_w == 1)
@@ -223,14 +206,13 @@ SL__SIMD static float weight_slope(const struct sl__groupconv_args *a, const str
 }
 
 static void weights_by_rows(const struct sl__groupconv_args *a, const float *x, const float *y,
-                            float *grad, float *scratch, bool add) {
-  const struct span *spans = find_spans(a, scratch);
+                            float *grad, bool add) {
   int32_t channels = a->channels / a->groups, outputs = a->out_channels / a->groups;
   for (int32_t k = 0; k < a->out_channels; k++)
     for (int32_t c = k / outputs * channels; c < (k / outputs + 1) * channels; c++)
       for (int32_t r = 0; r < a->kernel_h; r++)
         for (int32_t s = 0; s < a->kernel_w; s++, grad++) {
-          float slope = weight_slope(a, spans, x + c * x_plane(a), y + k * y_plane(a), r, s);
+          float slope = weight_slope(a, x + c * x_plane(a), y + k * y_plane(a), r, s);
           *grad = add ? *grad + slope : slope;
         }
 }
@@ -401,7 +383,7 @@ SL__KERNEL void sl__groupconv2d_gather_cpu(void *buffers[], void *cl_arg) {
   struct sl__work_range range =
       sl__work_range(cl_arg, units_of(a, (int64_t)a->images * a->out_channels));
   if (a->method == SL__GROUPCONV_ROWS)
-    gather_by_rows(a, x, weight, y, scratch, range, add);
+    gather_by_rows(a, x, weight, y, range, add);
   else if (a->method == SL__GROUPCONV_MATRIX)
     gather_by_products(a, x, weight, y, scratch, range, add);
   else
@@ -417,7 +399,7 @@ SL__KERNEL void sl__groupconv2d_scatter_cpu(void *buffers[], void *cl_arg) {
   struct sl__work_range range =
       sl__work_range(cl_arg, units_of(a, (int64_t)a->images * a->channels));
   if (a->method == SL__GROUPCONV_ROWS)
-    scatter_by_rows(a, y, weight, x, scratch, range, add);
+    scatter_by_rows(a, y, weight, x, range, add);
   else if (a->method == SL__GROUPCONV_MATRIX)
     scatter_by_products(a, y, weight, x, scratch, range, add);
   else
@@ -431,7 +413,7 @@ SL__KERNEL void sl__groupconv2d_backward_weight_cpu(void *buffers[], void *cl_ar
   float *scratch = sl__buffer(buffers, 3);
   bool add = sl__accumulate(cl_arg);
   if (a->method == SL__GROUPCONV_ROWS)
-    weights_by_rows(a, x, y, grad, scratch, add);
+    weights_by_rows(a, x, y, grad, add);
   else if (a->method == SL__GROUPCONV_MATRIX)
     weights_by_products(a, x, y, grad, scratch, add);
   else
@@ -565,7 +547,7 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op,
   }
   a->implementation = sl__product_choice(context);
   if (a->out_channels / a->groups < LEAST_OUTPUTS || sl__conv_matrix_rows(&w) < LEAST_TAPS)
-    return (int64_t)(sizeof(struct span) / sizeof(float)) * a->kernel_w;
+    return 1;
   a->method = SL__GROUPCONV_MATRIX;
   return sl__conv_matrix_rows(&w) * w.out_width * strip_of(&w);
 }
