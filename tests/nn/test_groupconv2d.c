@@ -152,7 +152,7 @@ static void groups_of_many_channels(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct sl_model *m = new_model(cases[i].in);
     OK(sl_conv2d(m, "conv", &cases[i].options));
-    check_layer(m, 2, convolved);
+    check_layer(m, 1, convolved);
   }
 }
 
@@ -239,11 +239,11 @@ static void transposed_of_many_channels(void **state) {
       {{3, {6, 2, 5}}, {.channels = 2, .kernel_h = 2, .stride_h = 3}},
       {{3, {8, 2, 3}}, {.channels = 32, .kernel_h = 1, .groups = 2}},
       {{3, {8, 2, 3}}, {.channels = 5, .kernel_h = 1}},
-      {{3, {16, 6, 6}}, {.channels = 16, .kernel_h = 3, .pad_h = 1}}};
+      {{3, {16, 4, 4}}, {.channels = 16, .kernel_h = 3, .pad_h = 1}}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct sl_model *m = new_model(cases[i].in);
     OK(sl_conv_transpose2d(m, "conv", &cases[i].options));
-    check_layer(m, 2, transposed);
+    check_layer(m, 1, transposed);
   }
 }
 

@@ -134,14 +134,15 @@ static void only_the_first_words_are_drawn(void **state) {
   struct sl_model *m = language_model();
   struct sl_generate_options options = {.prompt_count = WINDOW, .words = WORDS / 2};
   double p[WORDS];
+  int32_t window[WINDOW];
   int others = 0;
+  options.prompt = window;
   for (int number = 0; number < 12; number++) {
-    int32_t window[WINDOW], tokens[20];
+    int32_t tokens[20];
     int best = 0;
     window_of(number, window);
     probabilities_of(m, window, p);
     for (int word = 1; word < options.words; word++) best = p[word] > p[best] ? word : best;
-    options.prompt = window;
     options.temperature = 0;
     OK(sl_generate(m, &options, 1, tokens));
     assert_int_equal(tokens[0], best);
