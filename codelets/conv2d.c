@@ -40,17 +40,7 @@ static struct sl__conv_windows windows_of(const struct sl__conv_args *a) {
                                    1};
 }
 
-static bool is_product(const struct sl__conv_args *a) {
-  const struct sl__conv_windows w = windows_of(a);
-  return sl__conv_matrix_is_image(&w);
-}
-
 /* ---- CPU kernels ------------------------------------------------------------------------- */
-
-SL__SIMD static void add_bias(float *y, const float *bias, int64_t channels, int64_t plane) {
-  for (int64_t k = 0; k < channels; k++)
-    for (int64_t p = 0; p < plane; p++) y[k * plane + p] += bias[k];
-}
 
 static enum sl__gemm product(const struct sl__conv_args *a) {
   return a->implementation == SL__OWN_OPENBLAS ? SL__GEMM_OPENBLAS : sl__gemm_preferred();
@@ -178,13 +168,12 @@ static void own_forward(const struct sl__conv_args *a, const float *x, const flo
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
                     float *scratch) {
-  int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
+  int64_t k = a->out_channels, p = sl__conv_pixels(a);
   const struct sl__conv_windows w = windows_of(a);
   if (a->implementation == SL__ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
-    sl__gemm(product(a), false, false, k, p, t, 1, weight, t, sl__conv_matrix(&w, x, scratch), p, 0,
-             y, p);
-    if (a->has_bias) add_bias(y, weight + k * t, k, p);
+    sl__conv_matrix_forward(product(a), &w, k, x, weight, y, scratch, false);
+    if (a->has_bias) sl__conv_add_bias(y, weight + k * sl__conv_taps(a), k, p);
     sl__activate(a->activation, y, y, k * p);
   }
 }
@@ -192,7 +181,6 @@ static void forward(const struct sl__conv_args *a, const float *x, const float *
 /* oneDNN overwrites its output; for accumulation our own code serves. */
 static void backward_data(const struct sl__conv_args *a, const float *dy, const float *weight,
                           float *dx, float *scratch, bool add) {
-  int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   const struct sl__conv_windows m = windows_of(a);
   struct sl__onednn_window w = onednn_window(a);
   if (is_own(a)) {
@@ -202,30 +190,15 @@ static void backward_data(const struct sl__conv_args *a, const float *dy, const 
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_data(&w, dy, weight, dx))
     return;
-  for (int32_t n = 0; n < a->images; n++, dy += k * p, dx += sl__conv_x_size(a)) {
-    if (is_product(a)) {
-      sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, add, dx, p);
-      continue;
-    }
-    sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, 0, scratch, p);
-    if (!add) memset(dx, 0, (size_t)sl__conv_x_size(a) * sizeof *dx);
-    sl__conv_matrix_add(&m, scratch, dx);
-  }
-}
-
-SL__SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, int64_t channels,
-                                   int64_t plane, bool add) {
-  for (int64_t k = 0; k < channels; k++) {
-    float part[SL__BIAS_PARTS] = {0};
-    sl__conv_bias_add(dy + k * plane, images, channels * plane, plane, part);
-    sl__conv_bias_end(part, grad + k, add);
-  }
+  for (int32_t n = 0; n < a->images; n++)
+    sl__conv_matrix_backward_data(product(a), &m, a->out_channels, dy + n * sl__conv_y_size(a),
+                                  weight, dx + n * sl__conv_x_size(a), scratch, add);
 }
 
 static void backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
                             float *grad, float *scratch, bool add) {
-  int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
-  float *bias = a->has_bias ? grad + k * t : NULL;
+  int64_t k = a->out_channels;
+  float *bias = a->has_bias ? grad + k * sl__conv_taps(a) : NULL;
   const struct sl__conv_windows m = windows_of(a);
   struct sl__onednn_window w = onednn_window(a);
   if (a->implementation == SL__ONEDNN && !add &&
@@ -239,9 +212,9 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
     sl__winograd_backward_weight(a, x, dy, grad, scratch, add, 0);
   else
     for (int32_t n = 0; n < a->images; n++)
-      sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
-               sl__conv_matrix(&m, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
-  if (bias) bias_gradient(dy, bias, a->images, k, p, add);
+      sl__conv_matrix_backward_weight(product(a), &m, k, x + n * sl__conv_x_size(a),
+                                      dy + n * sl__conv_y_size(a), grad, scratch, add || n);
+  if (bias) sl__conv_bias_gradient(dy, a->images, k, sl__conv_pixels(a), bias, add);
 }
 
 SL__KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
@@ -350,7 +323,8 @@ static int64_t scratch_of(const struct sl__op *op, const struct sl__conv_args *a
 
 /* Floats of scratch memory for any implementation. */
 static int64_t most_scratch(const struct sl__op *op, const struct sl__conv_args *a, uint32_t mask) {
-  int64_t most = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a);
+  const struct sl__conv_windows w = windows_of(a);
+  int64_t most = sl__conv_matrix_scratch(&w);
   struct sl__conv_args other = *a;
   for (int i = SL__DIRECT_CONV; i <= SL__WINOGRAD; i++) {
     other.implementation = i;

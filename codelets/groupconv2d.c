@@ -217,22 +217,12 @@ static void weights_by_rows(const struct sl__groupconv_args *a, const float *x, 
         }
 }
 
-SL__SIMD static void bias_slopes(const float *dy, int64_t images, int64_t channels, int64_t plane,
-                                 float *grad, bool add) {
-  for (int64_t k = 0; k < channels; k++) {
-    float part[SL__BIAS_PARTS] = {0};
-    sl__conv_bias_add(dy + k * plane, images, channels * plane, plane, part);
-    sl__conv_bias_end(part, grad + k, add);
-  }
-}
-
 /* ---- CPU kernels: by products -------------------------------------------------------------- */
 
 /* Adds the biases of `channels` planes, and activates them. */
-SL__SIMD static void finish(const struct sl__groupconv_args *a, float *y, int64_t channels,
-                            int64_t plane, const float *bias) {
-  for (int64_t k = 0; k < channels && bias; k++)
-    for (int64_t i = 0; i < plane; i++) y[k * plane + i] += bias[k];
+static void finish(const struct sl__groupconv_args *a, float *y, int64_t channels, int64_t plane,
+                   const float *bias) {
+  if (bias) sl__conv_add_bias(y, bias, channels, plane);
   sl__activate(a->activation, y, y, channels * plane);
 }
 
@@ -249,44 +239,17 @@ static struct piece piece_of(const struct sl__groupconv_args *a, int64_t unit) {
                         .weight = g * (sl__groupconv_weights(a) / a->groups)};
 }
 
-/* Rows of outputs whose windows' matrix stays in a core's cache: so many at a time. It depends on
- * the shape alone. */
-static int32_t strip_of(const struct sl__conv_windows *w) {
-  const int64_t most = 1 << 18;
-  int64_t rows = most / (sl__conv_matrix_rows(w) * w->out_width);
-  if (rows >= w->out_height || sl__conv_matrix_is_image(w)) return w->out_height;
-  return rows > 1 ? (int32_t)rows : 1;
-}
-
-/* Some rows of an image's and group's outputs. */
-struct strip {
-  struct sl__conv_windows windows;
-  int64_t at, columns; /* the first output's place in its plane; outputs a plane */
-};
-
-static struct strip next_strip(const struct sl__conv_windows *w, int32_t first) {
-  int32_t rows = strip_of(w);
-  if (rows > w->out_height - first) rows = w->out_height - first;
-  return (struct strip){sl__conv_rows(w, first, rows), (int64_t)first * w->out_width,
-                        (int64_t)rows * w->out_width};
-}
-
 static void gather_by_products(const struct sl__groupconv_args *a, const float *x,
                                const float *weight, float *y, float *scratch,
                                struct sl__work_range range, bool add) {
   const struct sl__conv_windows w = windows_of(a);
-  int64_t taps = sl__conv_matrix_rows(&w), columns = sl__conv_matrix_columns(&w);
   int64_t outputs = a->out_channels / a->groups;
   const float *bias = bias_of(a, weight, false);
   for (int64_t u = range.first; u < range.end; u++) {
     struct piece p = piece_of(a, u);
-    for (int32_t row = 0; row < w.out_height; row += strip_of(&w)) {
-      struct strip s = next_strip(&w, row);
-      sl__gemm(sl__gemm_of(a->implementation), false, false, outputs, s.columns, taps, 1,
-               weight + p.weight, taps, sl__conv_matrix(&s.windows, x + p.x, scratch), s.columns,
-               add, y + p.y + s.at, columns);
-    }
-    finish(a, y + p.y, outputs, columns, bias ? bias + p.group * outputs : NULL);
+    sl__conv_matrix_forward(sl__gemm_of(a->implementation), &w, outputs, x + p.x, weight + p.weight,
+                            y + p.y, scratch, add);
+    finish(a, y + p.y, outputs, y_plane(a), bias ? bias + p.group * outputs : NULL);
   }
 }
 
@@ -294,37 +257,24 @@ static void scatter_by_products(const struct sl__groupconv_args *a, const float 
                                 const float *weight, float *x, float *scratch,
                                 struct sl__work_range range, bool add) {
   const struct sl__conv_windows w = windows_of(a);
-  int64_t taps = sl__conv_matrix_rows(&w), columns = sl__conv_matrix_columns(&w);
   int64_t channels = a->channels / a->groups, outputs = a->out_channels / a->groups;
-  bool is_image = sl__conv_matrix_is_image(&w);
   const float *bias = bias_of(a, weight, true);
   for (int64_t u = range.first; u < range.end; u++) {
     struct piece p = piece_of(a, u);
-    float *to = x + p.x;
-    if (!is_image && !add) memset(to, 0, (size_t)(channels * x_plane(a)) * sizeof *to);
-    for (int32_t row = 0; row < w.out_height; row += strip_of(&w)) {
-      struct strip s = next_strip(&w, row);
-      sl__gemm(sl__gemm_of(a->implementation), true, false, taps, s.columns, outputs, 1,
-               weight + p.weight, taps, y + p.y + s.at, columns, is_image && add,
-               is_image ? to : scratch, s.columns);
-      if (!is_image) sl__conv_matrix_add(&s.windows, scratch, to);
-    }
-    finish(a, to, channels, x_plane(a), bias ? bias + p.group * channels : NULL);
+    sl__conv_matrix_backward_data(sl__gemm_of(a->implementation), &w, outputs, y + p.y,
+                                  weight + p.weight, x + p.x, scratch, add);
+    finish(a, x + p.x, channels, x_plane(a), bias ? bias + p.group * channels : NULL);
   }
 }
 
 static void weights_by_products(const struct sl__groupconv_args *a, const float *x, const float *y,
                                 float *grad, float *scratch, bool add) {
   const struct sl__conv_windows w = windows_of(a);
-  int64_t taps = sl__conv_matrix_rows(&w), columns = sl__conv_matrix_columns(&w);
   for (int64_t u = 0; u < (int64_t)a->images * a->groups; u++) {
     struct piece p = piece_of(a, u);
-    for (int32_t row = 0; row < w.out_height; row += strip_of(&w)) {
-      struct strip s = next_strip(&w, row);
-      sl__gemm(sl__gemm_of(a->implementation), false, true, a->out_channels / a->groups, taps,
-               s.columns, 1, y + p.y + s.at, columns, sl__conv_matrix(&s.windows, x + p.x, scratch),
-               s.columns, add || u >= a->groups || row, grad + p.weight, taps);
-    }
+    sl__conv_matrix_backward_weight(sl__gemm_of(a->implementation), &w, a->out_channels / a->groups,
+                                    x + p.x, y + p.y, grad + p.weight, scratch,
+                                    add || u >= a->groups);
   }
 }
 
@@ -420,9 +370,9 @@ SL__KERNEL void sl__groupconv2d_backward_weight_cpu(void *buffers[], void *cl_ar
     weights_plain(a, x, y, grad, scratch, add);
   if (!a->has_bias) return;
   if (a->transposed)
-    bias_slopes(x, a->images, a->channels, x_plane(a), bias, add);
+    sl__conv_bias_gradient(x, a->images, a->channels, x_plane(a), bias, add);
   else
-    bias_slopes(y, a->images, a->out_channels, y_plane(a), bias, add);
+    sl__conv_bias_gradient(y, a->images, a->out_channels, y_plane(a), bias, add);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
@@ -549,7 +499,7 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op,
   if (a->out_channels / a->groups < LEAST_OUTPUTS || sl__conv_matrix_rows(&w) < LEAST_TAPS)
     return 1;
   a->method = SL__GROUPCONV_MATRIX;
-  return sl__conv_matrix_rows(&w) * w.out_width * strip_of(&w);
+  return sl__conv_matrix_scratch(&w);
 }
 
 /* planes: of the outputs, if the work may be cut; else 0. */

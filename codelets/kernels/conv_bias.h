@@ -27,11 +27,18 @@ SL__INLINE void sl__conv_bias_add(const float *dy, int64_t images, int64_t apart
   memcpy(part, sum, sizeof sum);
 }
 
-/* add: to what grad has. */
+/* add: to the old value of grad. */
 SL__INLINE void sl__conv_bias_end(const float part[SL__BIAS_PARTS], float *grad, bool add) {
   float sum = 0;
   for (int i = 0; i < SL__BIAS_PARTS; i++) sum += part[i];
   *grad = add ? *grad + sum : sum;
 }
+
+/* y [channels, plane] += bias [channels] */
+void sl__conv_add_bias(float *y, const float *bias, int64_t channels, int64_t plane);
+
+/* grad [channels] from dy [images, channels, plane]. */
+void sl__conv_bias_gradient(const float *dy, int64_t images, int64_t channels, int64_t plane,
+                            float *grad, bool add);
 
 #endif

@@ -1,6 +1,20 @@
 #include "codelets/kernels/conv_matrix.h"
 
+#include <string.h>
+
 #include "codelets/kernels/conv.h"
+
+/* Is the matrix the image itself? So it is with windows of one pixel. */
+static bool is_image(const struct sl__conv_windows *w) {
+  return w->kernel_h == 1 && w->kernel_w == 1 && w->stride_h == 1 && w->stride_w == 1 &&
+         !w->pad_h && !w->pad_w && w->out_height == w->height && w->out_width == w->width;
+}
+
+static int64_t columns_of(const struct sl__conv_windows *w) {
+  return (int64_t)w->out_height * w->out_width;
+}
+
+/* ---- the matrix ---------------------------------------------------------------------------- */
 
 /* The output columns whose tap s falls inside the image: [*first, *end). */
 SL__INLINE void inside(const struct sl__conv_windows *w, int32_t s, int32_t *first, int32_t *end) {
@@ -35,17 +49,12 @@ SL__INLINE void gather_row(const struct sl__conv_windows *w, const float *plane,
   }
 }
 
+/* The matrix of an image. */
 SL__SIMD static void gather(const struct sl__conv_windows *w, const float *image, float *matrix) {
   for (int32_t c = 0; c < w->channels; c++)
     for (int32_t r = 0; r < w->kernel_h; r++)
-      for (int32_t s = 0; s < w->kernel_w; s++, matrix += sl__conv_matrix_columns(w))
+      for (int32_t s = 0; s < w->kernel_w; s++, matrix += columns_of(w))
         gather_row(w, image + (int64_t)c * w->height * w->width, r, s, matrix);
-}
-
-const float *sl__conv_matrix(const struct sl__conv_windows *w, const float *image, float *room) {
-  if (sl__conv_matrix_is_image(w)) return image;
-  gather(w, image, room);
-  return room;
 }
 
 SL__INLINE void scatter_row(const struct sl__conv_windows *w, float *plane, int32_t r, int32_t s,
@@ -64,13 +73,83 @@ SL__INLINE void scatter_row(const struct sl__conv_windows *w, float *plane, int3
   }
 }
 
+/* Adds the matrix back into the image (col2im), tap after tap: a fixed order. */
 SL__SIMD static void scatter(const struct sl__conv_windows *w, const float *matrix, float *image) {
   for (int32_t c = 0; c < w->channels; c++)
     for (int32_t r = 0; r < w->kernel_h; r++)
-      for (int32_t s = 0; s < w->kernel_w; s++, matrix += sl__conv_matrix_columns(w))
+      for (int32_t s = 0; s < w->kernel_w; s++, matrix += columns_of(w))
         scatter_row(w, image + (int64_t)c * w->height * w->width, r, s, matrix);
 }
 
-void sl__conv_matrix_add(const struct sl__conv_windows *w, const float *matrix, float *image) {
-  scatter(w, matrix, image);
+/* ---- strips -------------------------------------------------------------------------------- */
+
+/* Rows of outputs of a strip: as many as stay in a core's cache, at least one. */
+static int32_t strip_rows(const struct sl__conv_windows *w) {
+  const int64_t most = 1 << 18;
+  int64_t rows = most / (sl__conv_matrix_rows(w) * w->out_width);
+  if (rows >= w->out_height || is_image(w)) return w->out_height;
+  return rows > 1 ? (int32_t)rows : 1;
+}
+
+int64_t sl__conv_matrix_scratch(const struct sl__conv_windows *w) {
+  return is_image(w) ? 1 : sl__conv_matrix_rows(w) * w->out_width * strip_rows(w);
+}
+
+struct strip {
+  struct sl__conv_windows windows;
+  int64_t at, columns; /* the first output's place in its plane; outputs */
+};
+
+/* The strip from row `first` on. */
+static struct strip strip_from(const struct sl__conv_windows *w, int32_t first) {
+  struct strip s = {*w, (int64_t)first * w->out_width, 0};
+  int32_t rows = strip_rows(w), left = w->out_height - first;
+  s.windows.out_height = rows < left ? rows : left;
+  s.windows.pad_h -= first * w->stride_h;
+  s.columns = columns_of(&s.windows);
+  return s;
+}
+
+static const float *matrix_of(const struct strip *s, const float *image, float *scratch) {
+  if (is_image(&s->windows)) return image;
+  gather(&s->windows, image, scratch);
+  return scratch;
+}
+
+/* ---- products ------------------------------------------------------------------------------ */
+
+void sl__conv_matrix_forward(enum sl__gemm who, const struct sl__conv_windows *w, int64_t outputs,
+                             const float *x, const float *weight, float *y, float *scratch,
+                             bool add) {
+  int64_t taps = sl__conv_matrix_rows(w);
+  for (int32_t row = 0; row < w->out_height; row += strip_rows(w)) {
+    struct strip s = strip_from(w, row);
+    sl__gemm(who, false, false, outputs, s.columns, taps, 1, weight, taps,
+             matrix_of(&s, x, scratch), s.columns, add, y + s.at, columns_of(w));
+  }
+}
+
+void sl__conv_matrix_backward_data(enum sl__gemm who, const struct sl__conv_windows *w,
+                                   int64_t outputs, const float *dy, const float *weight, float *dx,
+                                   float *scratch, bool add) {
+  int64_t taps = sl__conv_matrix_rows(w), size = (int64_t)w->channels * w->height * w->width;
+  bool direct = is_image(w);
+  if (!direct && !add) memset(dx, 0, (size_t)size * sizeof *dx);
+  for (int32_t row = 0; row < w->out_height; row += strip_rows(w)) {
+    struct strip s = strip_from(w, row);
+    sl__gemm(who, true, false, taps, s.columns, outputs, 1, weight, taps, dy + s.at, columns_of(w),
+             direct && add, direct ? dx : scratch, s.columns);
+    if (!direct) scatter(&s.windows, scratch, dx);
+  }
+}
+
+void sl__conv_matrix_backward_weight(enum sl__gemm who, const struct sl__conv_windows *w,
+                                     int64_t outputs, const float *x, const float *dy, float *grad,
+                                     float *scratch, bool add) {
+  int64_t taps = sl__conv_matrix_rows(w);
+  for (int32_t row = 0; row < w->out_height; row += strip_rows(w)) {
+    struct strip s = strip_from(w, row);
+    sl__gemm(who, false, true, outputs, taps, s.columns, 1, dy + s.at, columns_of(w),
+             matrix_of(&s, x, scratch), s.columns, add || row, grad, taps);
+  }
 }

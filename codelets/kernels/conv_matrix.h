@@ -1,10 +1,14 @@
 /* A convolution as a matrix product (im2col; Chellapilla, Puri, Simard 2006): the windows of an
- * image become the columns of a matrix, whose rows are the taps. */
+ * image become the columns of a matrix, whose rows are the taps. A matrix that would not stay in a
+ * core's cache is made in strips of rows of outputs, one after the other. Their height depends on
+ * the shape alone. */
 #ifndef SL_CODELETS_KERNELS_CONV_MATRIX_H
 #define SL_CODELETS_KERNELS_CONV_MATRIX_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "codelets/kernels/gemm.h"
 
 /* The windows of an image [channels, height, width]; padding is of zeros. */
 struct sl__conv_windows {
@@ -12,33 +16,24 @@ struct sl__conv_windows {
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
 
-/* Rows and columns of the matrix. */
+/* Rows of the matrix. */
 static inline int64_t sl__conv_matrix_rows(const struct sl__conv_windows *w) {
   return (int64_t)w->channels * w->kernel_h * w->kernel_w;
 }
-static inline int64_t sl__conv_matrix_columns(const struct sl__conv_windows *w) {
-  return (int64_t)w->out_height * w->out_width;
-}
 
-/* Is the matrix the image itself? So it is with windows of one pixel. */
-static inline bool sl__conv_matrix_is_image(const struct sl__conv_windows *w) {
-  return w->kernel_h == 1 && w->kernel_w == 1 && w->stride_h == 1 && w->stride_w == 1 &&
-         !w->pad_h && !w->pad_w && w->out_height == w->height && w->out_width == w->width;
-}
+/* Floats of scratch memory: a strip; 1 for windows of one pixel, whose matrix is the image. */
+int64_t sl__conv_matrix_scratch(const struct sl__conv_windows *w);
 
-/* The windows of `rows` rows of outputs from `first` on. */
-static inline struct sl__conv_windows sl__conv_rows(const struct sl__conv_windows *w, int32_t first,
-                                                    int32_t rows) {
-  struct sl__conv_windows part = *w;
-  part.out_height = rows;
-  part.pad_h -= first * w->stride_h;
-  return part;
-}
-
-/* The matrix, in `room` unless it is the image. */
-const float *sl__conv_matrix(const struct sl__conv_windows *w, const float *image, float *room);
-
-/* Adds the matrix back into the image (col2im), tap after tap: a fixed order. */
-void sl__conv_matrix_add(const struct sl__conv_windows *w, const float *matrix, float *image);
+/* The products of one image x [channels, height, width] and y [outputs, out_height, out_width],
+ * with weight and grad [outputs, taps]. add: to the result's old values. */
+void sl__conv_matrix_forward(enum sl__gemm who, const struct sl__conv_windows *w, int64_t outputs,
+                             const float *x, const float *weight, float *y, float *scratch,
+                             bool add);
+void sl__conv_matrix_backward_data(enum sl__gemm who, const struct sl__conv_windows *w,
+                                   int64_t outputs, const float *dy, const float *weight, float *dx,
+                                   float *scratch, bool add);
+void sl__conv_matrix_backward_weight(enum sl__gemm who, const struct sl__conv_windows *w,
+                                     int64_t outputs, const float *x, const float *dy, float *grad,
+                                     float *scratch, bool add);
 
 #endif
