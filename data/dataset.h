@@ -57,8 +57,8 @@ struct sl_dataset {
 enum sl_status sl__dataset_begin(const struct sl__dataset_kind *kind, size_t size,
                                  const struct sl_dataset_info *info, struct sl_dataset **set);
 
-/* "photos", or "photos without 2 bad pictures (cat/7.jpg first)": one and many are what it lacks,
- * `first` the first of these. To be freed; NULL without memory. */
+/* "photos", or "photos without 2 bad pictures (cat/7.jpg first)": one and many name the samples
+ * that it lacks, `first` the first of these. To be freed; NULL without memory. */
 char *sl__name_without(const char *name, int64_t count, const char *one, const char *many,
                        const char *first);
 

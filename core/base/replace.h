@@ -3,6 +3,7 @@
 #ifndef SL_CORE_BASE_REPLACE_H
 #define SL_CORE_BASE_REPLACE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,18 @@ static inline void sl__keep_owner_and_mode(int fd, const struct stat *before) {
       fchown(fd, (uid_t)-1, before->st_gid) != 0)
     mode &= ~(mode_t)070 | (mode & 07) << 3;
   if (fchmod(fd, mode) != 0) return; /* a file system without modes; elsewhere it stays private */
+}
+
+/* Returns the value of errno, or 0. */
+static inline int sl__write_all(int fd, const char *bytes, size_t size) {
+  while (size) {
+    ssize_t written = write(fd, bytes, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : EIO;
+    bytes += written;
+    size -= (size_t)written;
+  }
+  return 0;
 }
 
 /* Do both paths lead to one file that is there, by whatever names or links? */

@@ -58,7 +58,7 @@ static bool read_times(FILE *f, int64_t times, const char *letters) {
   return true;
 }
 
-/* The regressions, then what was measured, a line for each size of a task. */
+/* The regressions, then the measurements, a line for each size of a task. */
 static bool read_implementation(FILE *f) {
   int64_t entries, coefficients;
   return read_count(f, &entries) && read_fields(f, "rrrrrruuurrr") &&

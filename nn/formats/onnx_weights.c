@@ -6,8 +6,8 @@
 #include "nn/formats/onnx_operators.h"
 
 /* ONNX's momentum is the weight of the past, ours that of the new value. 0.9f becomes exactly 0.1f,
- * the layer's default, which its option's 0 is. 1 becomes the least number above 0: a float loses
- * what it adds, and the statistics stay as they are. */
+ * the layer's default, which its option's 0 is. 1 becomes the least number above 0: the
+ * value of a step is lost in rounding, and the statistics stay as they are. */
 static float momentum_of(float kept) {
   float momentum = (float)(1.0 - sl__short_real(kept));
   if (kept == 1) return FLT_MIN;

@@ -166,7 +166,7 @@ static struct sl__onnx_attribute numbers(const struct sl__layer *layer, const ch
       .name = name, .type = SL__ONNX_INTS, .ints = list + skipped, .count = count - skipped};
 }
 
-/* ONNX's output_padding is below the stride: what is left is padding that the end has less. */
+/* ONNX's output_padding is below the stride: the rest is taken off the padding at the end. */
 static int above(int output_pad, int stride) {
   return output_pad < stride ? 0 : output_pad - stride + 1;
 }

@@ -12,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/json.h"
+#include "core/base/replace.h"
 #include "parallel/fit/folder_lock.h"
 
 /* The folder that a path lies in. */
@@ -134,17 +135,6 @@ int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **resul
   return 0;
 }
 
-static int write_all(int file, const char *text, size_t size) {
-  while (size) {
-    ssize_t written = write(file, text, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : EIO;
-    text += written;
-    size -= (size_t)written;
-  }
-  return 0;
-}
-
 int sl__run_log_line(struct sl__run_log *log, json_t *object) {
   if (log->file < 0) {
     json_decref(object);
@@ -157,7 +147,7 @@ int sl__run_log_line(struct sl__run_log *log, json_t *object) {
   bool may_cut = log->is_regular && fstat(log->file, &before) == 0;
   size_t length = strlen(text);
   text[length] = '\n'; /* instead of the NUL: a line is one write */
-  int error = write_all(log->file, text, length + 1);
+  int error = sl__write_all(log->file, text, length + 1);
   free(text);
   if (error && may_cut && ftruncate(log->file, before.st_size) != 0) {
     /* half a line stays: the error that is told is the first one */

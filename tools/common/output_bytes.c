@@ -25,7 +25,7 @@ static bool begins_with(const char *text, const char *beginning) {
   return !strncmp(text, beginning, strlen(beginning));
 }
 
-/* What another program holds, or the system itself. */
+/* Another program may hold it, or the system. */
 static bool is_system_path(const char *path) {
   return begins_with(path, "/dev/") || begins_with(path, "/proc/");
 }
@@ -55,23 +55,14 @@ static int find_target(const char *path, struct target *target) {
   return 0;
 }
 
-static int write_all(int fd, const char *bytes, size_t size) {
-  for (size_t done = 0; done < size;) {
-    ssize_t count = write(fd, bytes + done, size - done);
-    if (count < 0 && errno != EINTR) return errno;
-    if (count > 0) done += (size_t)count;
-  }
-  return 0;
-}
-
 static int write_through(const struct target *target, const char *bytes, size_t size) {
   int truncate = S_ISREG(target->before.st_mode) ? O_TRUNC : 0;
   if (target->own == STDOUT_FILENO && fflush(stdout) != 0)
-    return errno; /* what was printed before */
+    return errno; /* of the text printed before */
   int fd = target->own < 0 ? open(target->path, O_WRONLY | O_CLOEXEC | truncate)
                            : fcntl(target->own, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return errno;
-  int error = write_all(fd, bytes, size);
+  int error = sl__write_all(fd, bytes, size);
   if (close(fd) != 0 && !error) error = errno;
   return error;
 }
@@ -93,7 +84,7 @@ static int replace(const struct target *target, const char *bytes, size_t size) 
   int fd = open_aside(target, &aside), error = fd < 0 ? errno : 0;
   if (fd >= 0) {
     if (target->replaces) sl__keep_owner_and_mode(fd, &target->before);
-    error = write_all(fd, bytes, size);
+    error = sl__write_all(fd, bytes, size);
     if (!error && fsync(fd) != 0) error = errno;
     if (close(fd) != 0 && !error) error = errno;
     if (!error && rename(aside, target->path) != 0) error = errno;

@@ -1,5 +1,5 @@
-/* A result as a file: written aside and renamed, or through what an open file, a pipe or a device
- * is named by. Each function returns errno's value, or 0. */
+/* A result as a file: written aside and renamed; or, where the path names an open file, a pipe or a
+ * device, written through it. Each function returns errno's value, or 0. */
 #ifndef SL_TOOLS_COMMON_OUTPUT_BYTES_H
 #define SL_TOOLS_COMMON_OUTPUT_BYTES_H
 

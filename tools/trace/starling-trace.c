@@ -163,7 +163,7 @@ static int tell(const struct question *q, const struct report *report) {
 
 /* ---- input ---- */
 
-/* Frees what it has read if the other file cannot be read. */
+/* Frees the tasks if the other file cannot be read. */
 static bool read_files(const struct source *source, struct trace *trace, char *message,
                        size_t size) {
   if (!trace_read_tasks(source->tasks, trace, message, size)) return false;
