@@ -34,6 +34,14 @@ def conv(channels, kernel, pad=0, stride=1, groups=1, dilation=1, inputs=None):
         nn.Conv2d(inputs, channels, kernel, stride, pad, dilation, groups))
 
 
+def row(channels, kernel, pad, dilation):
+    """A dilated convolution along time, as of temporal convolution networks."""
+    return (
+        dict(kind="conv2d", channels=channels, kernel_h=1, kernel_w=kernel, pad_h=0, pad_w=pad,
+             dilation_h=1, dilation_w=dilation),
+        nn.Conv2d(channels, channels, (1, kernel), 1, (0, pad), (1, dilation)))
+
+
 def transposed(channels, kernel, stride, pad=0, groups=1, inputs=None):
     return (
         dict(kind="conv_transpose2d", channels=channels, kernel_h=kernel, stride_h=stride,
@@ -54,10 +62,18 @@ CASES = {  # input, batch, layers
         (64, 28, 28), 32, [conv(64, 3, 1, groups=4, inputs=64) for _ in range(2)]),
     "32 groups, 3x3, 64 twice, 28x28": (
         (64, 28, 28), 32, [conv(64, 3, 1, groups=32, inputs=64) for _ in range(2)]),
+    "16 groups, 3x3, 64 twice, 28x28": (
+        (64, 28, 28), 32, [conv(64, 3, 1, groups=16, inputs=64) for _ in range(2)]),
+    "8 groups, 3x3, 64 twice, 28x28": (
+        (64, 28, 28), 32, [conv(64, 3, 1, groups=8, inputs=64) for _ in range(2)]),
     "depthwise 3x3, 64 twice, 32x32": (
         (64, 32, 32), 32, [conv(64, 3, 1, groups=64, inputs=64) for _ in range(2)]),
     "depthwise 5x5, stride 2, 96, 28x28": (
         (96, 28, 28), 32, [conv(96, 5, 2, 2, groups=96, inputs=96)]),
+    "depthwise 3x3, dilation 2, 64 twice, 32x32": (
+        (64, 32, 32), 32, [conv(64, 3, 2, groups=64, dilation=2, inputs=64) for _ in range(2)]),
+    "row of 3, dilation 4, 64 twice, 256 steps": (
+        (64, 1, 256), 32, [row(64, 3, 4, 4) for _ in range(2)]),
     "3x3, 256, 8x8": ((256, 8, 8), 32, [conv(256, 3, 1, inputs=256)]),
     "3x3, 512, 7x7": ((512, 7, 7), 8, [conv(512, 3, 1, inputs=512)]),
     "1x1, 64 to 128, 28x28": ((64, 28, 28), 32, [conv(128, 1, inputs=64)]),

@@ -6,7 +6,6 @@
 
 /* Computes on a CPU. */
 enum sl__groupconv_method {
-  SL__GROUPCONV_ROWS,   /* for each tap a row of pixels times one weight, which vectors take */
   SL__GROUPCONV_MATRIX, /* for each image and group a matrix product */
   SL__GROUPCONV_PLAIN   /* as a convolution without groups and dilation, by its kernels */
 };

@@ -15,6 +15,8 @@ struct sl__conv_args {
   int32_t norm, residual; /* of absorbed calls (fused normalisation, sum), before their activation;
                              see conv2d.c */
   float epsilon;
+  int32_t gap_h, gap_w; /* pixels between neighbouring taps of the window: dilation - 1; conv2d.c
+                           has none */
 };
 
 /* Rows and columns of an image's matrix of windows, and elements of one image of x and of y. */
@@ -29,6 +31,14 @@ static inline int64_t sl__conv_x_size(const struct sl__conv_args *a) {
 }
 static inline int64_t sl__conv_y_size(const struct sl__conv_args *a) {
   return (int64_t)a->out_channels * sl__conv_pixels(a);
+}
+
+/* Rows, and columns, from the window's first tap to its last. */
+static inline int64_t sl__conv_span_h(const struct sl__conv_args *a) {
+  return (a->kernel_h - 1) * ((int64_t)a->gap_h + 1);
+}
+static inline int64_t sl__conv_span_w(const struct sl__conv_args *a) {
+  return (a->kernel_w - 1) * ((int64_t)a->gap_w + 1);
 }
 
 static inline int32_t sl__ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }

@@ -28,9 +28,10 @@ static struct taps taps_of(int32_t pixel, int32_t kernel, int32_t stride, int32_
   return (struct taps){first, first < kernel ? (kernel - 1 - first) / stride + 1 : 0};
 }
 
-/* Pixel i of the remainder is output (pixel + pad - first) / stride + i, by its first tap. */
-static int32_t pad_of(int32_t pixel, struct taps taps, int32_t stride, int32_t pad) {
-  return taps.count - 1 - (pixel + pad - taps.first) / stride;
+/* Pixel i of the remainder is output (pixel + pad - first) / stride + i, by its first tap. gap: 0,
+ * or the stride is 1. */
+static int32_t pad_of(int32_t pixel, struct taps taps, int32_t stride, int32_t pad, int32_t gap) {
+  return (taps.count - 1) * (gap + 1) - (pixel + pad - taps.first) / stride;
 }
 
 static int32_t pixels_of(int32_t size, int32_t pixel, int32_t stride) {
@@ -42,20 +43,23 @@ static struct part part_of(const struct sl__conv_args *a, int32_t row, int32_t c
                    .column = column,
                    .down = taps_of(row, a->kernel_h, a->stride_h, a->pad_h),
                    .across = taps_of(column, a->kernel_w, a->stride_w, a->pad_w)};
-  p.conv = (struct sl__conv_args){.images = a->images,
-                                  .channels = a->out_channels,
-                                  .height = a->out_height,
-                                  .width = a->out_width,
-                                  .out_channels = a->channels,
-                                  .out_height = pixels_of(a->height, row, a->stride_h),
-                                  .out_width = pixels_of(a->width, column, a->stride_w),
-                                  .kernel_h = p.down.count,
-                                  .kernel_w = p.across.count,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .pad_h = pad_of(row, p.down, a->stride_h, a->pad_h),
-                                  .pad_w = pad_of(column, p.across, a->stride_w, a->pad_w),
-                                  .implementation = a->implementation};
+  p.conv =
+      (struct sl__conv_args){.images = a->images,
+                             .channels = a->out_channels,
+                             .height = a->out_height,
+                             .width = a->out_width,
+                             .out_channels = a->channels,
+                             .out_height = pixels_of(a->height, row, a->stride_h),
+                             .out_width = pixels_of(a->width, column, a->stride_w),
+                             .kernel_h = p.down.count,
+                             .kernel_w = p.across.count,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = pad_of(row, p.down, a->stride_h, a->pad_h, a->gap_h),
+                             .pad_w = pad_of(column, p.across, a->stride_w, a->pad_w, a->gap_w),
+                             .implementation = a->implementation,
+                             .gap_h = a->gap_h,
+                             .gap_w = a->gap_w};
   return p;
 }
 
@@ -81,6 +85,7 @@ bool sl__conv_backward_data_pays(const struct sl__conv_args *a) {
 }
 
 bool sl__conv_backward_data_fits(const struct sl__conv_args *a) {
+  if ((a->gap_h && a->stride_h > 1) || (a->gap_w && a->stride_w > 1)) return false;
   for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
     for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
       struct part p = part_of(a, row, column);

@@ -7,23 +7,30 @@
 
 /* ---- sizes ---- */
 
-static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* With `planes` planes side by side. Vectors lie within rows if rows are whole vectors, else across
- * rows, including the gaps. If there are no gaps, the last vector is shifted back to end with the
- * outputs; else outputs go through a plane as wide as the frame. */
-static struct sl__conv_frame frame_with(const struct sl__conv_args *a, int lanes, int32_t across) {
-  struct sl__conv_frame g = {.taps = sl__conv_taps(a),
-                             .pixels = sl__conv_pixels(a),
-                             .out_height = a->out_height,
-                             .out_width = a->out_width,
-                             .down = least(a->stride_h, a->kernel_h),
-                             .across = across,
-                             .height = a->out_height + (a->kernel_h - 1) / a->stride_h,
-                             .pitch = a->out_width + (a->kernel_w - 1) / across};
+/* Remainders that a tap of the window may have. */
+static int32_t remainders(int32_t stride, int64_t span) { return (int32_t)least(stride, span + 1); }
+
+/* copies: each column of the window has its own; else columns are separated by remainders. Vectors
+ * lie within rows if rows are whole vectors, else across rows, including the gaps. If there are no
+ * gaps, the last vector is shifted back to end with the outputs; else outputs go through a plane as
+ * wide as the frame. */
+static struct sl__conv_frame frame_with(const struct sl__conv_args *a, int lanes, bool copies) {
+  int64_t down = sl__conv_span_h(a) / a->stride_h, across = sl__conv_span_w(a) / a->stride_w;
+  struct sl__conv_frame g = {
+      .taps = sl__conv_taps(a),
+      .pixels = sl__conv_pixels(a),
+      .out_height = a->out_height,
+      .out_width = a->out_width,
+      .copies = copies,
+      .down = remainders(a->stride_h, sl__conv_span_h(a)),
+      .across = copies ? a->kernel_w : remainders(a->stride_w, sl__conv_span_w(a)),
+      .height = a->out_height + (int32_t)down,
+      .pitch = a->out_width + (copies ? 0 : (int32_t)across)};
   bool by_rows = a->out_width % lanes == 0;
   int64_t all = by_rows ? g.pixels : (g.out_height - 1) * (int64_t)g.pitch + g.out_width;
-  g.plane = (int64_t)g.down * across * g.height * g.pitch;
+  g.plane = (int64_t)g.down * g.across * g.height * g.pitch;
   g.starts = (int32_t)((all + lanes - 1) / lanes);
   g.gathers = !by_rows && (g.pitch > g.out_width || all < lanes);
   g.to_plane = g.gathers ? (int64_t)g.starts * lanes : g.pixels;
@@ -31,12 +38,12 @@ static struct sl__conv_frame frame_with(const struct sl__conv_args *a, int lanes
 }
 
 struct sl__conv_frame sl__conv_frame_plain(const struct sl__conv_args *a, int lanes) {
-  return frame_with(a, lanes, least(a->stride_w, a->kernel_w));
+  return frame_with(a, lanes, false);
 }
 
 struct sl__conv_frame sl__conv_frame_gapless(const struct sl__conv_args *a, int lanes) {
   struct sl__conv_frame plain = sl__conv_frame_plain(a, lanes);
-  return plain.gathers ? frame_with(a, lanes, a->kernel_w) : plain;
+  return plain.gathers ? frame_with(a, lanes, true) : plain;
 }
 
 /* A copy for each column of the window pays if it saves more than the copies cost, measured in
@@ -45,7 +52,7 @@ struct sl__conv_frame sl__conv_frame_of(const struct sl__conv_args *a, int lanes
   const double row = 20, most = 1 << 18;
   struct sl__conv_frame few = sl__conv_frame_plain(a, lanes);
   if (!few.gathers) return few;
-  struct sl__conv_frame all = frame_with(a, lanes, a->kernel_w);
+  struct sl__conv_frame all = frame_with(a, lanes, true);
   double saved = (double)(few.starts - all.starts) * (double)few.taps * a->out_channels;
   if (!all.gathers) saved += row * a->out_channels * a->out_height;
   double cost = row * a->channels * (double)all.down * all.height * (all.across - few.across);
@@ -55,9 +62,10 @@ struct sl__conv_frame sl__conv_frame_of(const struct sl__conv_args *a, int lanes
 /* Kernels and outputs are 32 bits wide each: products of four of them may not fit into 64. */
 bool sl__conv_frame_fits(const struct sl__conv_args *a) {
   int64_t size = a->channels;
-  const int64_t factors[] = {least(a->stride_h, a->kernel_h), least(a->stride_w, a->kernel_w),
-                             a->out_height + (a->kernel_h - 1) / a->stride_h,
-                             a->out_width + (a->kernel_w - 1) / a->stride_w};
+  int64_t down = sl__conv_span_h(a), across = sl__conv_span_w(a);
+  const int64_t factors[] = {least(a->stride_h, down + 1), least(a->stride_w, across + 1),
+                             a->out_height + down / a->stride_h,
+                             a->out_width + across / a->stride_w};
   for (int i = 0; i < 4; i++)
     if (__builtin_mul_overflow(size, factors[i], &size)) return false;
   return size < INT32_MAX / 2 && sl__conv_taps(a) < INT32_MAX / 4;
@@ -70,8 +78,11 @@ static void find_offsets(const struct sl__conv_args *a, const struct sl__conv_fr
   int32_t *to = g->offset, window = a->kernel_h * a->kernel_w;
   for (int32_t r = 0; r < a->kernel_h; r++)
     for (int32_t s = 0; s < a->kernel_w; s++) {
-      int32_t remainder = r % g->down * g->across + s % g->across;
-      *to++ = (remainder * g->height + r / g->down) * g->pitch + s / g->across;
+      int32_t down = r * (a->gap_h + 1), across = s * (a->gap_w + 1);
+      int32_t column = g->copies ? s : across % g->across;
+      int32_t right = g->copies ? 0 : across / g->across;
+      *to++ =
+          ((down % g->down * g->across + column) * g->height + down / g->down) * g->pitch + right;
     }
   for (int32_t c = 1; c < a->channels; c++)
     for (int32_t i = 0; i < window; i++) *to++ = g->offset[i] + (int32_t)(c * g->plane);
@@ -199,7 +210,8 @@ SL__INLINE void frame_channels(const struct sl__conv_args *a, const struct sl__c
         float *begin = to + (int64_t)rows.first * g->pitch;
         size_t count = (size_t)(rows.end - rows.first) * (size_t)g->pitch;
         if (clear) memset(begin, 0, count * sizeof *begin);
-        frame_plane(a, g, rows, from, stride_h, stride_w, rh, rw, to);
+        frame_plane(a, g, rows, from, stride_h, stride_w, rh, g->copies ? rw * (a->gap_w + 1) : rw,
+                    to);
       }
   }
 }

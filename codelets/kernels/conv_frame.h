@@ -21,6 +21,7 @@ struct sl__frame_start {
 struct sl__conv_frame {
   int64_t taps, pixels;          /* C R S; H' W' */
   int32_t out_height, out_width; /* H', W' */
+  bool copies;                   /* each column of the window has its own */
   int32_t down, across; /* number of remainders of rows and columns that a tap of the window has, or
                            columns of the window */
   int32_t height, pitch; /* one remainder's plane: rows, and floats of a row */

@@ -26,7 +26,8 @@ typedef run_tile *const tile_table[SL__TILE_ROWS + 1];
  * waits for the one before. */
 bool sl__conv_scatter_pays(const struct sl__conv_args *a) {
   double rotated = (double)a->height * a->width / a->stride_h / a->stride_w;
-  return sl__conv_pixels(a) >= 4 && a->kernel_h > 2 && rotated > 2 * (double)sl__conv_pixels(a);
+  return !a->gap_h && !a->gap_w && sl__conv_pixels(a) >= 4 && a->kernel_h > 2 &&
+         rotated > 2 * (double)sl__conv_pixels(a);
 }
 
 /* The products of one tile in the scratch memory: a plane a tap, between rows of zeros, so that

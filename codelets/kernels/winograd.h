@@ -26,6 +26,7 @@
  * zero around the image; or 5, stride 1, up to four zeros; or 0 for any other. */
 static inline int sl__winograd_taps(const struct sl__conv_args *a) {
   if (a->stride_h != 1 || a->stride_w != 1 || a->kernel_h != a->kernel_w) return 0;
+  if (a->gap_h || a->gap_w) return 0;
   if (a->kernel_h == 3 && a->pad_h == 1 && a->pad_w == 1) return 3;
   /* the convolution that is another one's gradient may have a negative padding */
   bool is_padded = a->pad_h >= 0 && a->pad_h < 5 && a->pad_w >= 0 && a->pad_w < 5;

@@ -49,8 +49,8 @@ static inline int from(int first, int last, uint64_t stream, int i) {
 }
 
 static inline struct sl__conv_args with_outputs(struct sl__conv_args a) {
-  a.out_height = (a.height + 2 * a.pad_h - a.kernel_h) / a.stride_h + 1;
-  a.out_width = (a.width + 2 * a.pad_w - a.kernel_w) / a.stride_w + 1;
+  a.out_height = (a.height + 2 * a.pad_h - 1 - (int)sl__conv_span_h(&a)) / a.stride_h + 1;
+  a.out_width = (a.width + 2 * a.pad_w - 1 - (int)sl__conv_span_w(&a)) / a.stride_w + 1;
   return a;
 }
 
@@ -69,7 +69,7 @@ static inline struct sl__conv_args square(int images, int channels, int size, in
                                 .pad_w = pad};
 }
 
-/* The i-th random shape with at most these numbers of images and channels. */
+/* The i-th random shape with at most these numbers of images and channels; half are dilated. */
 static inline struct sl__conv_args random_shape(int i, int images, int channels, int out_channels) {
   struct sl__conv_args a = {.images = from(1, images, 0, i),
                             .channels = from(1, channels, 1, i),
@@ -77,11 +77,13 @@ static inline struct sl__conv_args random_shape(int i, int images, int channels,
                             .kernel_h = from(1, 5, 3, i),
                             .kernel_w = from(1, 5, 4, i),
                             .stride_h = from(1, 3, 5, i),
-                            .stride_w = from(1, 3, 6, i)};
+                            .stride_w = from(1, 3, 6, i),
+                            .gap_h = i % 2 * from(0, 2, 11, i),
+                            .gap_w = i % 2 * from(0, 2, 12, i)};
   a.pad_h = from(0, a.kernel_h, 7, i);
   a.pad_w = from(0, a.kernel_w, 8, i);
-  a.height = a.kernel_h + from(0, 12, 9, i);
-  a.width = a.kernel_w + from(0, 37, 10, i);
+  a.height = 1 + (int)sl__conv_span_h(&a) + from(0, 12, 9, i);
+  a.width = 1 + (int)sl__conv_span_w(&a) + from(0, 37, 10, i);
   return a;
 }
 
@@ -90,7 +92,8 @@ static inline double naive(const struct sl__conv_args *a, const float *x, const 
   for (int c = 0; c < a->channels; c++)
     for (int r = 0; r < a->kernel_h; r++)
       for (int s = 0; s < a->kernel_w; s++) {
-        int h = oh * a->stride_h - a->pad_h + r, w = ow * a->stride_w - a->pad_w + s;
+        int h = oh * a->stride_h - a->pad_h + r * (a->gap_h + 1);
+        int w = ow * a->stride_w - a->pad_w + s * (a->gap_w + 1);
         if (h < 0 || w < 0 || h >= a->height || w >= a->width) continue;
         sum += (double)x[(c * a->height + h) * a->width + w] *
                (double)weight[((k * a->channels + c) * a->kernel_h + r) * a->kernel_w + s];
@@ -107,8 +110,8 @@ static inline void add_terms(const struct sl__conv_args *a, const float *x, cons
     for (int oh = 0; oh < a->out_height; oh++)
       for (int ow = 0; ow < a->out_width; ow++, dy++)
         for (int t = 0; t < taps; t++) {
-          int h = oh * a->stride_h - a->pad_h + t / a->kernel_w % a->kernel_h;
-          int w = ow * a->stride_w - a->pad_w + t % a->kernel_w;
+          int h = oh * a->stride_h - a->pad_h + t / a->kernel_w % a->kernel_h * (a->gap_h + 1);
+          int w = ow * a->stride_w - a->pad_w + t % a->kernel_w * (a->gap_w + 1);
           int c = t / a->kernel_w / a->kernel_h;
           if (h < 0 || w < 0 || h >= a->height || w >= a->width) continue;
           int pixel = (c * a->height + h) * a->width + w, tap = k * taps + t;

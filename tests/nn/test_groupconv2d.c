@@ -2,6 +2,14 @@
  * and their finite differences. */
 #include "tests/common/layer_check.h"
 
+/* The i-th random number of a stream, from first to last. */
+static int from(int first, int last, uint64_t stream, int i) {
+  return first + (int)(sl__uniform(7, stream, (uint64_t)i) * (float)(last - first + 1));
+}
+
+/* A case with the chosen kernels, and with products of matrices. */
+#define IN_BOTH_WAYS(name, check) EACH_OF(1u << SL__OWN_OPENBLAS, name, check)
+
 struct window {
   int64_t kernel, stride, pad, dilation;
 };
@@ -102,8 +110,7 @@ static void transposed(const struct sl__layer *layer, int64_t rows, const double
          v.has_bias ? param + layer->params.part[1].offset : NULL, v.activation);
 }
 
-static void groups_and_dilations(void **state) {
-  (void)state;
+static void check_groups_and_dilations(void) {
   static const struct sl_conv2d_options cases[] = {
       {.channels = 4, .kernel_h = 3, .pad_h = 1, .groups = 4},
       {.channels = 8, .kernel_h = 3, .stride_h = 2, .groups = 4, .no_bias = true},
@@ -127,10 +134,41 @@ static void groups_and_dilations(void **state) {
   OK(sl_conv2d(m, "conv", &(struct sl_conv2d_options){.channels = 2, .kernel_h = 3, .groups = 2}));
   check_layer(m, 1, convolved);
 }
+IN_BOTH_WAYS(groups_and_dilations, check_groups_and_dilations)
 
-/* Enough channels for products: each group's by a matrix of windows. */
-static void groups_of_many_channels(void **state) {
-  (void)state;
+static struct sl_conv2d_options random_options(int i) {
+  int groups = from(1, 3, 0, i);
+  struct sl_conv2d_options o = {.groups = groups,
+                                .channels = groups * from(1, 3, 1, i),
+                                .kernel_h = from(1, 3, 2, i),
+                                .kernel_w = from(1, 4, 3, i),
+                                .stride_h = from(1, 3, 4, i),
+                                .stride_w = from(1, 3, 5, i),
+                                .dilation_h = from(1, 3, 6, i),
+                                .dilation_w = from(1, 3, 7, i),
+                                .no_bias = i % 2};
+  if (i % 3) o.stride_h = o.stride_w = 1;
+  o.pad_h = from(0, (o.kernel_h - 1) * o.dilation_h, 8, i);
+  o.pad_w = from(0, (o.kernel_w - 1) * o.dilation_w, 9, i);
+  if (!o.pad_w) o.pad_h = 0; /* 0 stands for pad_h */
+  return o;
+}
+
+/* The window fits into an image without padding. */
+static void check_random_options(void) {
+  for (int i = 0; i < 40; i++) {
+    struct sl_conv2d_options o = random_options(i);
+    struct sl_model *m = new_model(SL_SHAPE(o.groups * from(1, 3, 10, i),
+                                            (o.kernel_h - 1) * o.dilation_h + from(1, 4, 11, i),
+                                            (o.kernel_w - 1) * o.dilation_w + from(1, 6, 12, i)));
+    OK(sl_conv2d(m, "conv", &o));
+    check_layer(m, 2, convolved);
+  }
+}
+IN_BOTH_WAYS(random_options_of_layers, check_random_options)
+
+/* More channels: other tiles, Winograd's transforms. */
+static void check_groups_of_many_channels(void) {
   static const struct {
     struct sl_shape in;
     struct sl_conv2d_options options;
@@ -155,6 +193,7 @@ static void groups_of_many_channels(void **state) {
     check_layer(m, 1, convolved);
   }
 }
+IN_BOTH_WAYS(groups_of_many_channels, check_groups_of_many_channels)
 
 /* A matrix that does not stay in the cache is made in strips of rows: here five, the last of two
  * rows. All values are one, so the sums are whole numbers. */
@@ -180,8 +219,7 @@ static int taps_at(int h, int w, int high) {
   return (1 + (h >= 2) + (h < high - 2)) * (1 + (w >= 2) + (w < STRIP_W - 2));
 }
 
-static void large_matrices_in_strips(void **state) {
-  (void)state;
+static void check_large_matrices_in_strips(void) {
   const struct sl_shape wide = SL_SHAPE(1, STRIP_C, STRIP_H, STRIP_W),
                         narrow = SL_SHAPE(1, 8, STRIP_H, STRIP_W), taps = SL_SHAPE(8 * STRIP_C * 9);
   struct sl__tensor *x = ones(wide), *dy = ones(narrow), *weight = ones(taps),
@@ -201,9 +239,9 @@ static void large_matrices_in_strips(void **state) {
   free(got_y), free(got_dx), free(got_grad);
   sl__tensor_free(x), sl__tensor_free(dy), sl__tensor_free(weight);
 }
+IN_BOTH_WAYS(large_matrices_in_strips, check_large_matrices_in_strips)
 
-static void strips_of_strided_rows(void **state) {
-  (void)state;
+static void check_strips_of_strided_rows(void) {
   enum { HIGH = 2 * STRIP_H - 1 };
   struct sl__groupconv2d options = strip_options;
   options.conv.stride_h = 2;
@@ -217,10 +255,10 @@ static void strips_of_strided_rows(void **state) {
   free(got);
   sl__tensor_free(x), sl__tensor_free(weight);
 }
+IN_BOTH_WAYS(strips_of_strided_rows, check_strips_of_strided_rows)
 
 /* As the gradients of plain convolutions, and by matrices. */
-static void transposed_of_many_channels(void **state) {
-  (void)state;
+static void check_transposed_of_many_channels(void) {
   static const struct {
     struct sl_shape in;
     struct sl_conv_transpose2d_options options;
@@ -246,9 +284,9 @@ static void transposed_of_many_channels(void **state) {
     check_layer(m, 1, transposed);
   }
 }
+IN_BOTH_WAYS(transposed_of_many_channels, check_transposed_of_many_channels)
 
-static void transposed_convolutions(void **state) {
-  (void)state;
+static void check_transposed_convolutions(void) {
   static const struct sl_conv_transpose2d_options cases[] = {
       {.channels = 3, .kernel_h = 2, .stride_h = 2},
       {.channels = 2, .kernel_h = 3, .no_bias = true, .activation = SL_ACTIVATION_TANH},
@@ -273,6 +311,7 @@ static void transposed_convolutions(void **state) {
     check_layer(m, 2, transposed);
   }
 }
+IN_BOTH_WAYS(transposed_convolutions, check_transposed_convolutions)
 
 /* The reference of rows is that of planes of one row: a model of both. */
 static void row(const struct sl__layer *layer, int64_t rows, const double *const *x,
@@ -316,8 +355,7 @@ static void transposed_row(const struct sl__layer *layer, int64_t rows, const do
   sl_model_free(m);
 }
 
-static void convolutions_of_rows(void **state) {
-  (void)state;
+static void check_convolutions_of_rows(void) {
   static const struct sl_conv1d_options cases[] = {
       {.channels = 3, .kernel = 3, .pad = 1},
       {.channels = 5, .kernel = 5, .no_bias = true, .activation = SL_ACTIVATION_TANH},
@@ -332,9 +370,9 @@ static void convolutions_of_rows(void **state) {
     check_layer(m, 2, row);
   }
 }
+IN_BOTH_WAYS(convolutions_of_rows, check_convolutions_of_rows)
 
-static void transposed_convolutions_of_rows(void **state) {
-  (void)state;
+static void check_transposed_convolutions_of_rows(void) {
   static const struct sl_conv_transpose1d_options cases[] = {
       {.channels = 3, .kernel = 2, .stride = 2},
       {.channels = 5, .kernel = 3, .no_bias = true, .activation = SL_ACTIVATION_TANH},
@@ -351,6 +389,7 @@ static void transposed_convolutions_of_rows(void **state) {
     check_layer(m, 2, transposed_row);
   }
 }
+IN_BOTH_WAYS(transposed_convolutions_of_rows, check_transposed_convolutions_of_rows)
 
 static void pooled(const struct sl__layer *layer, int64_t rows, const double *const *x,
                    const double *param, double *y) {
@@ -478,6 +517,7 @@ static void operations_check_shapes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(groups_and_dilations),
+                                     cmocka_unit_test(random_options_of_layers),
                                      cmocka_unit_test(transposed_convolutions),
                                      cmocka_unit_test(groups_of_many_channels),
                                      cmocka_unit_test(large_matrices_in_strips),
