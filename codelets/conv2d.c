@@ -40,6 +40,10 @@ static struct sl__conv_windows windows_of(const struct sl__conv_args *a) {
                                    1};
 }
 
+static struct sl__conv_images images_of(const struct sl__conv_args *a) {
+  return (struct sl__conv_images){a->images, sl__conv_x_size(a), sl__conv_y_size(a)};
+}
+
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 static enum sl__gemm product(const struct sl__conv_args *a) {
@@ -171,8 +175,9 @@ static void forward(const struct sl__conv_args *a, const float *x, const float *
   int64_t k = a->out_channels, p = sl__conv_pixels(a);
   const struct sl__conv_windows w = windows_of(a);
   if (a->implementation == SL__ONEDNN && forward_by_onednn(a, x, weight, y)) return;
-  for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
-    sl__conv_matrix_forward(product(a), &w, k, x, weight, y, scratch, false);
+  const struct sl__conv_images images = images_of(a);
+  sl__conv_matrix_forward(product(a), &w, k, &images, x, weight, y, scratch, false);
+  for (int32_t n = 0; n < a->images; n++, y += k * p) {
     if (a->has_bias) sl__conv_add_bias(y, weight + k * sl__conv_taps(a), k, p);
     sl__activate(a->activation, y, y, k * p);
   }
@@ -190,9 +195,9 @@ static void backward_data(const struct sl__conv_args *a, const float *dy, const 
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_data(&w, dy, weight, dx))
     return;
-  for (int32_t n = 0; n < a->images; n++)
-    sl__conv_matrix_backward_data(product(a), &m, a->out_channels, dy + n * sl__conv_y_size(a),
-                                  weight, dx + n * sl__conv_x_size(a), scratch, add);
+  const struct sl__conv_images images = images_of(a);
+  sl__conv_matrix_backward_data(product(a), &m, a->out_channels, &images, dy, weight, dx, scratch,
+                                add);
 }
 
 static void backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
@@ -200,6 +205,7 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
   int64_t k = a->out_channels;
   float *bias = a->has_bias ? grad + k * sl__conv_taps(a) : NULL;
   const struct sl__conv_windows m = windows_of(a);
+  const struct sl__conv_images images = images_of(a);
   struct sl__onednn_window w = onednn_window(a);
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, bias))
@@ -211,9 +217,7 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
   if (a->implementation == SL__WINOGRAD)
     sl__winograd_backward_weight(a, x, dy, grad, scratch, add, 0);
   else
-    for (int32_t n = 0; n < a->images; n++)
-      sl__conv_matrix_backward_weight(product(a), &m, k, x + n * sl__conv_x_size(a),
-                                      dy + n * sl__conv_y_size(a), grad, scratch, add || n);
+    sl__conv_matrix_backward_weight(product(a), &m, k, &images, x, dy, grad, scratch, add);
   if (bias) sl__conv_bias_gradient(dy, a->images, k, sl__conv_pixels(a), bias, add);
 }
 
@@ -324,7 +328,7 @@ static int64_t scratch_of(const struct sl__op *op, const struct sl__conv_args *a
 /* Floats of scratch memory for any implementation. */
 static int64_t most_scratch(const struct sl__op *op, const struct sl__conv_args *a, uint32_t mask) {
   const struct sl__conv_windows w = windows_of(a);
-  int64_t most = sl__conv_matrix_scratch(&w);
+  int64_t most = sl__conv_matrix_scratch(&w, a->out_channels, a->images);
   struct sl__conv_args other = *a;
   for (int i = SL__DIRECT_CONV; i <= SL__WINOGRAD; i++) {
     other.implementation = i;
@@ -351,7 +355,8 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
 
 static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
   if (op == &sl__op_conv2d_backward_data) return sl__conv_backward_data_pays(a);
-  return op == &sl__op_conv2d_forward || sl__conv_backward_weight_pays(a);
+  if (op == &sl__op_conv2d_forward) return !sl__conv_waits_for_weights(a, 4);
+  return sl__conv_backward_weight_pays(a);
 }
 
 /* Returns the scratch memory that the cost estimate includes. */

@@ -73,6 +73,9 @@ static const float *bias_of(const struct sl__groupconv_args *a, const float *wei
 
 /* ---- CPU kernels: by products -------------------------------------------------------------- */
 
+/* A unit of work: its bits must not depend on its neighbours, which another worker may have. */
+static const struct sl__conv_images one = {1, 0, 0};
+
 /* Adds the biases of `channels` planes, and activates them. */
 static void finish(const struct sl__groupconv_args *a, float *y, int64_t channels, int64_t plane,
                    const float *bias) {
@@ -106,8 +109,8 @@ static void gather_by_products(const struct sl__groupconv_args *a, const float *
   const float *bias = bias_of(a, weight, false);
   for (int64_t u = range.first; u < range.end; u++) {
     struct piece p = piece_of(a, u);
-    sl__conv_matrix_forward(sl__gemm_of(a->implementation), &w, outputs, x + p.x, weight + p.weight,
-                            y + p.y, scratch, add);
+    sl__conv_matrix_forward(sl__gemm_of(a->implementation), &w, outputs, &one, x + p.x,
+                            weight + p.weight, y + p.y, scratch, add);
     finish(a, y + p.y, outputs, y_plane(a), bias ? bias + p.group * outputs : NULL);
   }
 }
@@ -120,7 +123,7 @@ static void scatter_by_products(const struct sl__groupconv_args *a, const float 
   const float *bias = bias_of(a, weight, true);
   for (int64_t u = range.first; u < range.end; u++) {
     struct piece p = piece_of(a, u);
-    sl__conv_matrix_backward_data(sl__gemm_of(a->implementation), &w, outputs, y + p.y,
+    sl__conv_matrix_backward_data(sl__gemm_of(a->implementation), &w, outputs, &one, y + p.y,
                                   weight + p.weight, x + p.x, scratch, add);
     finish(a, x + p.x, channels, x_plane(a), bias ? bias + p.group * channels : NULL);
   }
@@ -129,11 +132,12 @@ static void scatter_by_products(const struct sl__groupconv_args *a, const float 
 static void weights_by_products(const struct sl__groupconv_args *a, const float *x, const float *y,
                                 float *grad, float *scratch, bool add) {
   const struct sl__conv_windows w = windows_of(a);
-  for (int64_t u = 0; u < units_of(a); u++) {
-    struct piece p = piece_of(a, u);
+  const struct sl__conv_images images = {a->images, a->channels * x_plane(a),
+                                         a->out_channels * y_plane(a)};
+  for (int64_t g = 0; g < a->groups; g++) {
+    struct piece p = piece_of(a, g);
     sl__conv_matrix_backward_weight(sl__gemm_of(a->implementation), &w, a->out_channels / a->groups,
-                                    x + p.x, y + p.y, grad + p.weight, scratch,
-                                    add || u >= a->groups);
+                                    &images, x + p.x, y + p.y, grad + p.weight, scratch, add);
   }
 }
 
@@ -368,7 +372,7 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op,
   }
   a->implementation = sl__product_choice(context);
   a->method = SL__GROUPCONV_MATRIX;
-  return sl__conv_matrix_scratch(&w);
+  return sl__conv_matrix_scratch(&w, a->out_channels / a->groups, a->images);
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,

@@ -41,6 +41,12 @@ static inline int64_t sl__conv_span_w(const struct sl__conv_args *a) {
   return (a->kernel_w - 1) * ((int64_t)a->gap_w + 1);
 }
 
+/* More weights than a core's second cache holds, and few pixels: an image by itself waits for the
+ * weights, and a product of several images (conv_matrix.h) takes less time. */
+static inline bool sl__conv_waits_for_weights(const struct sl__conv_args *a, int64_t few_pixels) {
+  return sl__conv_pixels(a) <= few_pixels && a->out_channels * sl__conv_taps(a) >= 1 << 19;
+}
+
 static inline int32_t sl__ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
 
 /* Along one axis, the outputs [*first, *end) whose tap meets one of `size` values: output i meets

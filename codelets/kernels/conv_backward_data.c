@@ -80,7 +80,7 @@ bool sl__conv_backward_data_pays(const struct sl__conv_args *a) {
   bool strides = a->stride_h > 1 || a->stride_w > 1;
   if (a->kernel_h == 1 && a->kernel_w == 1 && !a->pad_h && !a->pad_w)
     return strides && a->out_channels < 64;
-  if (sl__conv_pixels(a) == 1) return false;
+  if (sl__conv_pixels(a) == 1 || sl__conv_waits_for_weights(a, 16)) return false;
   return !strides || (a->channels >= 8 && (sl__conv_pixels(a) > 16 || a->out_channels < 256));
 }
 

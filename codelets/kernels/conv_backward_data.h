@@ -18,8 +18,8 @@ bool sl__conv_backward_data_fits(const struct sl__conv_args *a);
 bool sl__conv_backward_data_winograd_serves(const struct sl__conv_args *a);
 
 /* Returns true if they take less time than a product with a matrix of windows (conv_matrix.h). Of
- * one pixel the windows need no matrix, or a small one; and with a stride few pixels of dy do not
- * fill the kernels' vectors, nor few channels of dx their tiles. */
+ * one pixel the windows need no matrix, or a small one; few pixels of dy wait for many weights, and
+ * with a stride do not fill the kernels' vectors, nor few channels of dx their tiles. */
 bool sl__conv_backward_data_pays(const struct sl__conv_args *a);
 
 /* Returns the number of floats of scratch memory, for a->implementation: SL__DIRECT_CONV or

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codelets/kernels/conv.h"
+#include "codelets/kernels/copy.h"
 
 /* Is the matrix the image itself? So it is with windows of one pixel. */
 static bool is_image(const struct sl__conv_windows *w) {
@@ -49,11 +50,12 @@ SL__INLINE void gather_row(const struct sl__conv_windows *w, const float *plane,
   }
 }
 
-/* The matrix of an image. */
-SL__SIMD static void gather(const struct sl__conv_windows *w, const float *image, float *matrix) {
+/* The matrix of an image. pitch: floats from one row to the next. */
+SL__SIMD static void gather(const struct sl__conv_windows *w, const float *image, float *matrix,
+                            int64_t pitch) {
   for (int32_t c = 0; c < w->channels; c++)
     for (int32_t r = 0; r < w->kernel_h; r++)
-      for (int32_t s = 0; s < w->kernel_w; s++, matrix += columns_of(w))
+      for (int32_t s = 0; s < w->kernel_w; s++, matrix += pitch)
         gather_row(w, image + (int64_t)c * w->height * w->width, r, s, matrix);
 }
 
@@ -74,10 +76,11 @@ SL__INLINE void scatter_row(const struct sl__conv_windows *w, float *plane, int3
 }
 
 /* Adds the matrix back into the image (col2im), tap after tap: a fixed order. */
-SL__SIMD static void scatter(const struct sl__conv_windows *w, const float *matrix, float *image) {
+SL__SIMD static void scatter(const struct sl__conv_windows *w, const float *matrix, int64_t pitch,
+                             float *image) {
   for (int32_t c = 0; c < w->channels; c++)
     for (int32_t r = 0; r < w->kernel_h; r++)
-      for (int32_t s = 0; s < w->kernel_w; s++, matrix += columns_of(w))
+      for (int32_t s = 0; s < w->kernel_w; s++, matrix += pitch)
         scatter_row(w, image + (int64_t)c * w->height * w->width, r, s, matrix);
 }
 
@@ -89,10 +92,6 @@ static int32_t strip_rows(const struct sl__conv_windows *w) {
   int64_t rows = most / (sl__conv_matrix_rows(w) * w->out_width);
   if (rows >= w->out_height || is_image(w)) return w->out_height;
   return rows > 1 ? (int32_t)rows : 1;
-}
-
-int64_t sl__conv_matrix_scratch(const struct sl__conv_windows *w) {
-  return is_image(w) ? 1 : sl__conv_matrix_rows(w) * w->out_width * strip_rows(w);
 }
 
 struct strip {
@@ -112,15 +111,72 @@ static struct strip strip_from(const struct sl__conv_windows *w, int32_t first) 
 
 static const float *matrix_of(const struct strip *s, const float *image, float *scratch) {
   if (is_image(&s->windows)) return image;
-  gather(&s->windows, image, scratch);
+  gather(&s->windows, image, scratch, s->columns);
   return scratch;
+}
+
+/* ---- several images ------------------------------------------------------------------------ */
+
+/* Images that share a matrix: enough columns for a fast product. */
+static int64_t images_of(const struct sl__conv_windows *w, int64_t images) {
+  const int64_t columns = 256, floats = 1 << 21;
+  int64_t most = columns / columns_of(w), fit = floats / (sl__conv_matrix_rows(w) * columns_of(w));
+  if (most > fit) most = fit;
+  if (most > images) most = images;
+  return most > 1 ? most : 1;
+}
+
+/* Their part of the images, and the memory of their matrix and of their planes of y side by side.
+ */
+struct share {
+  int64_t count, columns;
+  float *matrix, *planes;
+};
+
+static struct share share_from(const struct sl__conv_windows *w, int64_t images, int64_t first,
+                               float *scratch) {
+  int64_t most = images_of(w, images), left = images - first;
+  struct share s = {most < left ? most : left, 0, scratch, NULL};
+  s.columns = s.count * columns_of(w);
+  s.planes = scratch + sl__conv_matrix_rows(w) * s.columns;
+  return s;
+}
+
+int64_t sl__conv_matrix_scratch(const struct sl__conv_windows *w, int64_t outputs, int64_t images) {
+  int64_t together = images_of(w, images);
+  if (together > 1) return (sl__conv_matrix_rows(w) + outputs) * columns_of(w) * together;
+  return is_image(w) ? 1 : sl__conv_matrix_rows(w) * w->out_width * strip_rows(w);
+}
+
+static void gather_images(const struct sl__conv_windows *w, const struct share *s, const float *x,
+                          int64_t each) {
+  for (int64_t n = 0; n < s->count; n++)
+    gather(w, x + n * each, s->matrix + n * columns_of(w), s->columns);
+}
+
+/* Planes of y, side by side in a row for each output, and back. */
+static void gather_planes(const struct share *s, int64_t outputs, int64_t plane, const float *y,
+                          int64_t each) {
+  for (int64_t k = 0; k < outputs; k++)
+    for (int64_t n = 0; n < s->count; n++)
+      sl__copy_row(s->planes + k * s->columns + n * plane, y + n * each + k * plane,
+                   (int32_t)plane);
+}
+
+SL__SIMD static void scatter_planes(const struct share *s, int64_t outputs, int64_t plane, float *y,
+                                    int64_t each, bool add) {
+  for (int64_t k = 0; k < outputs; k++)
+    for (int64_t n = 0; n < s->count; n++) {
+      const float *from = s->planes + k * s->columns + n * plane;
+      float *to = y + n * each + k * plane;
+      for (int64_t i = 0; i < plane; i++) to[i] = add ? to[i] + from[i] : from[i];
+    }
 }
 
 /* ---- products ------------------------------------------------------------------------------ */
 
-void sl__conv_matrix_forward(enum sl__gemm who, const struct sl__conv_windows *w, int64_t outputs,
-                             const float *x, const float *weight, float *y, float *scratch,
-                             bool add) {
+static void forward_image(enum sl__gemm who, const struct sl__conv_windows *w, int64_t outputs,
+                          const float *x, const float *weight, float *y, float *scratch, bool add) {
   int64_t taps = sl__conv_matrix_rows(w);
   for (int32_t row = 0; row < w->out_height; row += strip_rows(w)) {
     struct strip s = strip_from(w, row);
@@ -129,21 +185,62 @@ void sl__conv_matrix_forward(enum sl__gemm who, const struct sl__conv_windows *w
   }
 }
 
-void sl__conv_matrix_backward_data(enum sl__gemm who, const struct sl__conv_windows *w,
+void sl__conv_matrix_forward(enum sl__gemm who, const struct sl__conv_windows *w, int64_t outputs,
+                             const struct sl__conv_images *images, const float *x,
+                             const float *weight, float *y, float *scratch, bool add) {
+  int64_t taps = sl__conv_matrix_rows(w), plane = columns_of(w);
+  for (int64_t n = 0; n < images->count;) {
+    struct share s = share_from(w, images->count, n, scratch);
+    if (s.count == 1) {
+      forward_image(who, w, outputs, x + n * images->x, weight, y + n * images->y, scratch, add);
+    } else {
+      gather_images(w, &s, x + n * images->x, images->x);
+      sl__gemm(who, false, false, outputs, s.columns, taps, 1, weight, taps, s.matrix, s.columns, 0,
+               s.planes, s.columns);
+      scatter_planes(&s, outputs, plane, y + n * images->y, images->y, add);
+    }
+    n += s.count;
+  }
+}
+
+static void backward_data_of_image(enum sl__gemm who, const struct sl__conv_windows *w,
                                    int64_t outputs, const float *dy, const float *weight, float *dx,
                                    float *scratch, bool add) {
-  int64_t taps = sl__conv_matrix_rows(w), size = (int64_t)w->channels * w->height * w->width;
+  int64_t taps = sl__conv_matrix_rows(w);
   bool direct = is_image(w);
-  if (!direct && !add) memset(dx, 0, (size_t)size * sizeof *dx);
   for (int32_t row = 0; row < w->out_height; row += strip_rows(w)) {
     struct strip s = strip_from(w, row);
     sl__gemm(who, true, false, taps, s.columns, outputs, 1, weight, taps, dy + s.at, columns_of(w),
              direct && add, direct ? dx : scratch, s.columns);
-    if (!direct) scatter(&s.windows, scratch, dx);
+    if (!direct) scatter(&s.windows, scratch, s.columns, dx);
   }
 }
 
-void sl__conv_matrix_backward_weight(enum sl__gemm who, const struct sl__conv_windows *w,
+void sl__conv_matrix_backward_data(enum sl__gemm who, const struct sl__conv_windows *w,
+                                   int64_t outputs, const struct sl__conv_images *images,
+                                   const float *dy, const float *weight, float *dx, float *scratch,
+                                   bool add) {
+  int64_t taps = sl__conv_matrix_rows(w), size = (int64_t)w->channels * w->height * w->width;
+  bool overwrites = is_image(w) && images_of(w, images->count) == 1;
+  for (int64_t n = 0; n < images->count && !add && !overwrites; n++)
+    memset(dx + n * images->x, 0, (size_t)size * sizeof *dx);
+  for (int64_t n = 0; n < images->count;) {
+    struct share s = share_from(w, images->count, n, scratch);
+    if (s.count == 1) {
+      backward_data_of_image(who, w, outputs, dy + n * images->y, weight, dx + n * images->x,
+                             scratch, add || !overwrites);
+    } else {
+      gather_planes(&s, outputs, columns_of(w), dy + n * images->y, images->y);
+      sl__gemm(who, true, false, taps, s.columns, outputs, 1, weight, taps, s.planes, s.columns, 0,
+               s.matrix, s.columns);
+      for (int64_t i = 0; i < s.count; i++)
+        scatter(w, s.matrix + i * columns_of(w), s.columns, dx + (n + i) * images->x);
+    }
+    n += s.count;
+  }
+}
+
+static void backward_weight_of_image(enum sl__gemm who, const struct sl__conv_windows *w,
                                      int64_t outputs, const float *x, const float *dy, float *grad,
                                      float *scratch, bool add) {
   int64_t taps = sl__conv_matrix_rows(w);
@@ -151,5 +248,25 @@ void sl__conv_matrix_backward_weight(enum sl__gemm who, const struct sl__conv_wi
     struct strip s = strip_from(w, row);
     sl__gemm(who, false, true, outputs, taps, s.columns, 1, dy + s.at, columns_of(w),
              matrix_of(&s, x, scratch), s.columns, add || row, grad, taps);
+  }
+}
+
+void sl__conv_matrix_backward_weight(enum sl__gemm who, const struct sl__conv_windows *w,
+                                     int64_t outputs, const struct sl__conv_images *images,
+                                     const float *x, const float *dy, float *grad, float *scratch,
+                                     bool add) {
+  int64_t taps = sl__conv_matrix_rows(w);
+  for (int64_t n = 0; n < images->count;) {
+    struct share s = share_from(w, images->count, n, scratch);
+    if (s.count == 1) {
+      backward_weight_of_image(who, w, outputs, x + n * images->x, dy + n * images->y, grad,
+                               scratch, add || n);
+    } else {
+      gather_images(w, &s, x + n * images->x, images->x);
+      gather_planes(&s, outputs, columns_of(w), dy + n * images->y, images->y);
+      sl__gemm(who, false, true, outputs, taps, s.columns, 1, s.planes, s.columns, s.matrix,
+               s.columns, add || n, grad, taps);
+    }
+    n += s.count;
   }
 }

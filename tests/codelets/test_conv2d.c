@@ -82,7 +82,10 @@ static const struct conv cases[] = {
     {2, 3, 9, 6, {4, 5, 1, 1, 1, 2, 0, true, 0}},
     {1, 3, 7, 9, {2, 7, 9, 1, 1, 0, 0, true, 0}},
     {2, 16, 6, 7, {18, 3, 3, 1, 1, 1, 1, true, SL_ACTIVATION_TANH}},
-    {1, 17, 8, 8, {16, 3, 3, 1, 1, 1, 1, false, SL_ACTIVATION_RELU}}};
+    {1, 17, 8, 8, {16, 3, 3, 1, 1, 1, 1, false, SL_ACTIVATION_RELU}},
+    /* products of seven images and of one, of seven and of two */
+    {8, 2, 6, 6, {3, 3, 3, 1, 1, 1, 1, true, SL_ACTIVATION_TANH}},
+    {9, 3, 5, 7, {2, 1, 1, 1, 1, 0, 0, true, 0}}};
 #define CASES (sizeof cases / sizeof *cases)
 
 static struct sl__tensor *image(const struct conv *v, const double *x) {
