@@ -29,26 +29,6 @@ static int64_t y_plane(const struct sl__groupconv_args *a) {
   return (int64_t)a->out_height * a->out_width;
 }
 
-/* The plain convolution of a group, without its bias. */
-static struct sl__conv_args plain_of(const struct sl__groupconv_args *a) {
-  return (struct sl__conv_args){.images = a->images,
-                                .channels = a->channels / a->groups,
-                                .height = a->height,
-                                .width = a->width,
-                                .out_channels = a->out_channels / a->groups,
-                                .out_height = a->out_height,
-                                .out_width = a->out_width,
-                                .kernel_h = a->kernel_h,
-                                .kernel_w = a->kernel_w,
-                                .stride_h = a->stride_h,
-                                .stride_w = a->stride_w,
-                                .pad_h = a->pad_h,
-                                .pad_w = a->pad_w,
-                                .gap_h = a->dilation_h - 1,
-                                .gap_w = a->dilation_w - 1,
-                                .implementation = a->implementation};
-}
-
 /* The windows of a group's channels. */
 static struct sl__conv_windows windows_of(const struct sl__groupconv_args *a) {
   return (struct sl__conv_windows){a->channels / a->groups,
@@ -143,18 +123,32 @@ static void weights_by_products(const struct sl__groupconv_args *a, const float 
 
 /* ---- CPU kernels: as plain convolutions ---------------------------------------------------- */
 
-/* Units of work that go in one call: all images of the only group, or one image of a group. */
-static struct sl__conv_args units_at_once(const struct sl__groupconv_args *a,
-                                          struct sl__work_range units) {
-  struct sl__conv_args p = plain_of(a);
-  p.images = a->groups > 1 ? 1 : (int32_t)(units.end - units.first);
-  return p;
+/* The plain convolution of the units of work that go in one call, without its bias: all images of
+ * the only group, or one image of a group. */
+static struct sl__conv_args plain_of(const struct sl__groupconv_args *a,
+                                     struct sl__work_range units) {
+  return (struct sl__conv_args){.images = a->groups > 1 ? 1 : (int32_t)(units.end - units.first),
+                                .channels = a->channels / a->groups,
+                                .height = a->height,
+                                .width = a->width,
+                                .out_channels = a->out_channels / a->groups,
+                                .out_height = a->out_height,
+                                .out_width = a->out_width,
+                                .kernel_h = a->kernel_h,
+                                .kernel_w = a->kernel_w,
+                                .stride_h = a->stride_h,
+                                .stride_w = a->stride_w,
+                                .pad_h = a->pad_h,
+                                .pad_w = a->pad_w,
+                                .implementation = a->implementation,
+                                .gap_h = a->kernel_h > 1 ? a->dilation_h - 1 : 0,
+                                .gap_w = a->kernel_w > 1 ? a->dilation_w - 1 : 0};
 }
 
 static void gather_plain(const struct sl__groupconv_args *a, const float *x, const float *weight,
                          float *y, float *scratch, struct sl__work_range units) {
   static const struct sl__conv_epilogue nothing;
-  struct sl__conv_args p = units_at_once(a, units);
+  struct sl__conv_args p = plain_of(a, units);
   const float *bias = bias_of(a, weight, false);
   bool planes, by_tiles = p.implementation == SL__WINOGRAD;
   struct sl__work_range all = {
@@ -174,7 +168,7 @@ static void gather_plain(const struct sl__groupconv_args *a, const float *x, con
 
 static void scatter_plain(const struct sl__groupconv_args *a, const float *y, const float *weight,
                           float *x, float *scratch, struct sl__work_range units, bool add) {
-  struct sl__conv_args p = units_at_once(a, units);
+  struct sl__conv_args p = plain_of(a, units);
   const float *bias = bias_of(a, weight, true);
   for (int64_t u = units.first; u < units.end; u += p.images) {
     struct piece g = piece_of(a, u);
@@ -188,7 +182,7 @@ static void scatter_plain(const struct sl__groupconv_args *a, const float *y, co
 static void weights_plain(const struct sl__groupconv_args *a, const float *x, const float *y,
                           float *grad, float *scratch, bool add) {
   const struct sl__work_range units = {0, units_of(a)};
-  const struct sl__conv_args p = units_at_once(a, units);
+  const struct sl__conv_args p = plain_of(a, units);
   for (int64_t u = 0; u < units.end; u += p.images) {
     struct piece g = piece_of(a, u);
     bool more = add || u >= a->groups;
@@ -299,13 +293,12 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
 
 /* ---- the choice of a method ---- */
 
-/* Along one axis: a transposed convolution may leave out outputs; the frame of a dilated one is not
- * much larger than its planes. */
+/* Along one axis: a transposed convolution may leave out outputs. The frame of a dilated one must
+ * not be much larger than its outputs: a matrix takes less time and memory then. */
 static bool is_plain_axis(int32_t size, int32_t out, int32_t kernel, int32_t stride, int32_t pad,
                           int32_t dilation) {
   int64_t span = (int64_t)(kernel - 1) * dilation;
-  return out == (size + 2 * (int64_t)pad - span - 1) / stride + 1 &&
-         (dilation == 1 || pad < 2 * (int64_t)size + 16);
+  return out == (size + 2 * (int64_t)pad - span - 1) / stride + 1 && (dilation == 1 || span <= out);
 }
 
 static bool is_plain(const struct sl__groupconv_args *a) {
@@ -362,7 +355,7 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op,
   bool by_units = is_cut || a->groups > 1;
   if (may && is_plain(a) && !(overwrites && l->accumulate) && !(by_units && has_more_weights(a))) {
     const struct sl__work_range all = {0, a->images};
-    struct sl__conv_args p = units_at_once(a, all);
+    struct sl__conv_args p = plain_of(a, all);
     const struct plain_kernels kernels = kernels_of(op, &p);
     p.implementation = a->implementation = kernels.by_tiles ? SL__WINOGRAD : SL__DIRECT_CONV;
     if (kernels.serve) {

@@ -7,7 +7,7 @@
 /* Computes on a CPU. */
 enum sl__groupconv_method {
   SL__GROUPCONV_MATRIX, /* for each image and group a matrix product */
-  SL__GROUPCONV_PLAIN   /* as a convolution without groups and dilation, by its kernels */
+  SL__GROUPCONV_PLAIN   /* each group as a convolution of its own, by the kernels of conv2d.c */
 };
 
 /* A convolution of x [images, channels, height, width] to y [images, out_channels, out_height,

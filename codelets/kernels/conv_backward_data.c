@@ -81,6 +81,8 @@ bool sl__conv_backward_data_pays(const struct sl__conv_args *a) {
   if (a->kernel_h == 1 && a->kernel_w == 1 && !a->pad_h && !a->pad_w)
     return strides && a->out_channels < 64;
   if (sl__conv_pixels(a) == 1 || sl__conv_waits_for_weights(a, 16)) return false;
+  bool is_dilated = a->gap_h || a->gap_w; /* conv_scatter.h does not serve those */
+  if (is_dilated && (double)a->height * a->width > 2 * (double)sl__conv_pixels(a)) return false;
   return !strides || (a->channels >= 8 && (sl__conv_pixels(a) > 16 || a->out_channels < 256));
 }
 

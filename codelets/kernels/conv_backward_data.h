@@ -4,7 +4,8 @@
  * stride 1 with those taps that meet them (Dumoulin and Visin, A guide to convolution arithmetic
  * for deep learning, 2016). Where dx has many more pixels than dy, most of these products would be
  * by zeros: it goes tap by tap there (codelets/kernels/conv_scatter.h), or tile by tile
- * (winograd_backward_data.h). The order of a sum does not depend on the batch. */
+ * (winograd_backward_data.h), but for dilated ones. The order of a sum does not depend on the
+ * batch. */
 #ifndef SL_CODELETS_KERNELS_CONV_BACKWARD_DATA_H
 #define SL_CODELETS_KERNELS_CONV_BACKWARD_DATA_H
 
@@ -13,7 +14,7 @@
 #include "codelets/kernels/conv.h"
 
 /* Returns true if direct convolution, or Winograd's, can compute dx. The arguments are those of the
- * forward pass. */
+ * forward pass. A dilated convolution with a stride is left to matrices. */
 bool sl__conv_backward_data_fits(const struct sl__conv_args *a);
 bool sl__conv_backward_data_winograd_serves(const struct sl__conv_args *a);
 

@@ -197,7 +197,7 @@ SL__INLINE void frame_plane(const struct sl__conv_args *a, const struct sl__conv
   }
 }
 
-/* All channels. Remainders without a tap in the window are left out. */
+/* All channels. Remainders beyond the window are left out. */
 SL__INLINE void frame_channels(const struct sl__conv_args *a, const struct sl__conv_frame *g,
                                struct sl__frame_rows rows, int32_t stride_h, int32_t stride_w,
                                bool clear, const float *x, float *image) {

@@ -10,8 +10,8 @@
 
 #include "codelets/kernels/conv.h"
 
-/* Returns true if it needs clearly fewer products than convolutions with the rotated filters, and
- * outputs fill the narrowest vector. */
+/* It does not serve dilated convolutions. Returns true if it needs clearly fewer products than
+ * convolutions with the rotated filters, and outputs fill the narrowest vector. */
 bool sl__conv_scatter_pays(const struct sl__conv_args *a);
 
 /* Returns the number of floats of scratch memory. */

@@ -22,8 +22,8 @@
 #include "codelets/kernels/conv_epilogue.h"
 #include "core/runtime/submit.h"
 
-/* Returns the taps a side of a convolution whose windows the transforms are for: 3, stride 1, one
- * zero around the image; or 5, stride 1, up to four zeros; or 0 for any other. */
+/* Returns the taps a side of a convolution whose windows the transforms are for, not dilated: 3,
+ * stride 1, one zero around the image; or 5, stride 1, up to four zeros; or 0 for any other. */
 static inline int sl__winograd_taps(const struct sl__conv_args *a) {
   if (a->stride_h != 1 || a->stride_w != 1 || a->kernel_h != a->kernel_w) return 0;
   if (a->gap_h || a->gap_w) return 0;

@@ -43,6 +43,11 @@ static inline bool operations_run_on_a_gpu(void) {
 #define EACH_OWN_OR_LIBRARY(name, check)                                                           \
   EACH_OF(sl__choice_products() | 1u << SL__DIRECT_CONV, name, check)
 
+/* The i-th random number of a stream, from first to last. */
+static inline int from(int first, int last, uint64_t stream, int i) {
+  return first + (int)(sl__uniform(7, stream, (uint64_t)i) * (float)(last - first + 1));
+}
+
 /* n values in [-1, 1), the same for the same stream; the doubles are rounded to float, so that both
  * sides start alike. */
 static inline double *random_values(int64_t n, uint64_t stream) {

@@ -44,10 +44,6 @@ static inline void fill(float *v, int64_t n, float value) {
   for (int64_t i = 0; i < n; i++) v[i] = value;
 }
 
-static inline int from(int first, int last, uint64_t stream, int i) {
-  return first + (int)(sl__uniform(7, stream, (uint64_t)i) * (float)(last - first + 1));
-}
-
 static inline struct sl__conv_args with_outputs(struct sl__conv_args a) {
   a.out_height = (a.height + 2 * a.pad_h - 1 - (int)sl__conv_span_h(&a)) / a.stride_h + 1;
   a.out_width = (a.width + 2 * a.pad_w - 1 - (int)sl__conv_span_w(&a)) / a.stride_w + 1;

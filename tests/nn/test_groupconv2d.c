@@ -2,11 +2,6 @@
  * and their finite differences. */
 #include "tests/common/layer_check.h"
 
-/* The i-th random number of a stream, from first to last. */
-static int from(int first, int last, uint64_t stream, int i) {
-  return first + (int)(sl__uniform(7, stream, (uint64_t)i) * (float)(last - first + 1));
-}
-
 /* A case with the chosen kernels, and with products of matrices. */
 #define IN_BOTH_WAYS(name, check) EACH_OF(1u << SL__OWN_OPENBLAS, name, check)
 
@@ -184,6 +179,8 @@ static void check_groups_of_many_channels(void) {
         .stride_w = 1,
         .groups = 2,
         .no_bias = true}},
+      {{3, {32, 4, 4}}, {.channels = 32, .kernel_h = 3, .pad_h = 1, .groups = 2}},
+      {{3, {16, 6, 6}}, {.channels = 16, .kernel_h = 3, .pad_h = 1, .dilation_h = 2}},
       {{3, {32, 2, 3}}, {.channels = 8, .kernel_h = 1, .groups = 2}},
       {{3, {32, 3, 3}}, {.channels = 8, .kernel_h = 1, .stride_h = 2, .groups = 2}},
       {{3, {2, 1, 9}}, {.channels = 4, .kernel_h = 3, .pad_h = 2, .dilation_h = 2}}};
@@ -277,7 +274,9 @@ static void check_transposed_of_many_channels(void) {
       {{3, {6, 2, 5}}, {.channels = 2, .kernel_h = 2, .stride_h = 3}},
       {{3, {8, 2, 3}}, {.channels = 32, .kernel_h = 1, .groups = 2}},
       {{3, {8, 2, 3}}, {.channels = 5, .kernel_h = 1}},
-      {{3, {16, 4, 4}}, {.channels = 16, .kernel_h = 3, .pad_h = 1}}};
+      {{3, {16, 4, 4}}, {.channels = 16, .kernel_h = 3, .pad_h = 1}},
+      {{3, {32, 4, 4}}, {.channels = 32, .kernel_h = 3, .pad_h = 1, .groups = 2}},
+      {{3, {16, 4, 4}}, {.channels = 16, .kernel_h = 3, .pad_h = 1, .dilation_h = 2}}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct sl_model *m = new_model(cases[i].in);
     OK(sl_conv_transpose2d(m, "conv", &cases[i].options));
