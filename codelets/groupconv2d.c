@@ -340,7 +340,8 @@ static struct plain_kernels kernels_of(const struct sl__op *op, const struct sl_
   return (struct plain_kernels){by_tiles || direct, by_tiles, weight_scratch};
 }
 
-/* A part of the work, such as one image, rearranges all weights of a plain convolution. */
+/* A unit of work, such as one image, would rearrange, or sum up, more weights than it has values.
+ */
 static bool has_more_weights(const struct sl__groupconv_args *a) {
   return sl__groupconv_weights(a) > a->channels * x_plane(a) + a->out_channels * y_plane(a);
 }
@@ -353,12 +354,13 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op,
   bool overwrites = op == &sl__op_groupconv2d_gather;
   bool may = forced < 0 || forced == SL__DIRECT_CONV || forced == SL__WINOGRAD;
   bool by_units = is_cut || a->groups > 1;
-  if (may && is_plain(a) && !(overwrites && l->accumulate) && !(by_units && has_more_weights(a))) {
+  if (may && is_plain(a) && !(overwrites && l->accumulate)) {
     const struct sl__work_range all = {0, a->images};
     struct sl__conv_args p = plain_of(a, all);
     const struct plain_kernels kernels = kernels_of(op, &p);
     p.implementation = a->implementation = kernels.by_tiles ? SL__WINOGRAD : SL__DIRECT_CONV;
-    if (kernels.serve) {
+    bool rearranges = kernels.by_tiles || !overwrites;
+    if (kernels.serve && !(by_units && rearranges && has_more_weights(a))) {
       a->method = SL__GROUPCONV_PLAIN;
       return kernels.scratch(&p);
     }

@@ -303,6 +303,7 @@ static void check_transposed_convolutions(void) {
        .dilation_h = 2,
        .pad_h = 2,
        .output_pad_h = 1},
+      {.channels = 4, .kernel_h = 3, .pad_h = 1, .groups = 2},
       {.channels = 4, .kernel_h = 1, .groups = 4}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct sl_model *m = new_model(SL_SHAPE(4, 3, 4));
@@ -311,6 +312,45 @@ static void check_transposed_convolutions(void) {
   }
 }
 IN_BOTH_WAYS(transposed_convolutions, check_transposed_convolutions)
+
+/* Winograd's transforms, group by group, give what products of matrices give. */
+static double *random_groups(int which, int implementation, int64_t *count) {
+  enum { N = 3, C = 32, SIZE = 10, WEIGHTS = C * 16 * 9 };
+  static const struct sl__groupconv2d options = {
+      .conv = {C, 3, 3, 1, 1, 1, 1, true, SL_ACTIVATION_NONE},
+      .groups = 2,
+      .dilation_h = 1,
+      .dilation_w = 1};
+  const struct sl_shape images = SL_SHAPE(N, C, SIZE, SIZE), params = SL_SHAPE(WEIGHTS + C);
+  double *values[] = {random_values(sl_shape_count(&images), 1),
+                      random_values(sl_shape_count(&images), 2), random_values(WEIGHTS + C, 3)};
+  struct sl__tensor *x = tensor(images, values[0]), *dy = tensor(images, values[1]),
+                    *param = tensor(params, values[2]),
+                    *to = tensor(which == 2 ? params : images, NULL);
+  sl__choice_force(context, implementation);
+  if (which == 0) OK(sl__groupconv2d_forward(context, &plain, x, param, to, &options));
+  if (which == 1) OK(sl__groupconv2d_backward_data(context, &plain, dy, param, to, &options));
+  if (which == 2) OK(sl__groupconv2d_backward_weight(context, &plain, x, dy, to, &options));
+  sl__choice_force(context, -1);
+  for (int i = 0; i < 3; i++) free(values[i]);
+  *count = sl_shape_count(which == 2 ? &params : &images);
+  double *got = take(to);
+  sl__tensor_free(x), sl__tensor_free(dy), sl__tensor_free(param);
+  return got;
+}
+
+static void groups_by_transforms(void **state) {
+  (void)state;
+  for (int which = 0; which < 3; which++) {
+    int64_t count;
+    double *want = random_groups(which, SL__OWN_OPENBLAS, &count);
+    double *got = random_groups(which, -1, &count);
+    for (int64_t i = 0; i < count; i++)
+      if (!(fabs(got[i] - want[i]) <= 1e-4))
+        fail_msg("operation %d, value %d: %g, not %g", which, (int)i, got[i], want[i]);
+    free(want), free(got);
+  }
+}
 
 /* The reference of rows is that of planes of one row: a model of both. */
 static void row(const struct sl__layer *layer, int64_t rows, const double *const *x,
@@ -517,6 +557,7 @@ static void operations_check_shapes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(groups_and_dilations),
                                      cmocka_unit_test(random_options_of_layers),
+                                     cmocka_unit_test(groups_by_transforms),
                                      cmocka_unit_test(transposed_convolutions),
                                      cmocka_unit_test(groups_of_many_channels),
                                      cmocka_unit_test(large_matrices_in_strips),
