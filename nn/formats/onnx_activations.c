@@ -60,7 +60,7 @@ static bool is_step(const reader *r, const node_of *node, const struct step *ste
   if (strcmp(node->input[!other], value) != 0 || (has_order && !other)) return false;
   if (step->partner == WITH_X) return !strcmp(node->input[other], x);
   if (step->partner == WITH_HALF_X) return is_half(r, node->input[other], x);
-  return sl__onnx_number(r, node, other, &number) &&
+  return sl__onnx_number(r, node, other, x, &number) &&
          fabs((double)number - step->number) < 1e-5 * step->number;
 }
 

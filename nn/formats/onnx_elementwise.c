@@ -84,9 +84,12 @@ static enum sl_status give_part(reader *r, const node_of *node, value_of *v) {
   return sl__onnx_rename_to(r, node, v);
 }
 
-bool sl__onnx_number(const reader *r, const node_of *node, int i, float *value) {
+bool sl__onnx_number(const reader *r, const node_of *node, int i, const char *name, float *value) {
   const struct sl__onnx_tensor *t = sl__onnx_constant(r, node, i);
+  const value_of *x = sl__onnx_find(r, name);
   if (!t || !t->reals || t->count != 1) return false;
+  /* the result would have the number's axes, too, all of size 1 */
+  if (x && x->is == SL__ONNX_OUTPUT && t->ndim > x->view.ndim + 1) return false;
   *value = t->reals[0];
   return true;
 }
@@ -217,13 +220,18 @@ out:
   return status;
 }
 
+/* Is input i, of two, a number for the other one? */
+static bool is_number(const reader *r, const node_of *node, int i, float *value) {
+  return node->inputs == 2 && sl__onnx_number(r, node, i, node->input[!i], value);
+}
+
 enum sl_status sl__onnx_read_mul(reader *r, const node_of *node) {
   enum sl_status status;
   value_of v;
   float factor = 1;
-  bool first = sl__onnx_number(r, node, 0, &factor);
+  bool first = is_number(r, node, 0, &factor);
   bool divides = !strcmp(node->op, "Div");
-  if (!first && !sl__onnx_number(r, node, 1, &factor)) {
+  if (!first && !is_number(r, node, 1, &factor)) {
     if (!divides) return multiply_values(r, node);
     first = true;
   }
@@ -289,7 +297,7 @@ static enum sl_status add_constant(reader *r, const node_of *node, int constant)
   bool plain = v.has_x && v.erf == SL__ONNX_PLAIN && v.factor == 1;
   const struct sl__onnx_tensor *table = plain ? table_of(r, node, constant, &v) : NULL;
   if (table) return append_position(r, node, &v, table);
-  if (!sl__onnx_number(r, node, constant, &one) || one != 1 || v.has_x || v.erf != SL__ONNX_ERF ||
+  if (!is_number(r, node, constant, &one) || one != 1 || v.has_x || v.erf != SL__ONNX_ERF ||
       v.factor != 1)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "adds a constant to a layer's output, for which there is no layer (a "

@@ -291,7 +291,8 @@ static const node_of *find_square(reader *r, const node_of *mean, const node_of 
       strcmp(square->input[0], sub->output[0]) != 0)
     return NULL;
   if (!strcmp(square->op, "Pow") && v->uses == 2)
-    return sl__onnx_number(r, square, 1, &exponent) && exponent == 2 ? square : NULL;
+    return sl__onnx_number(r, square, 1, mean->input[0], &exponent) && exponent == 2 ? square
+                                                                                     : NULL;
   bool is_product = !strcmp(square->op, "Mul") && !strcmp(square->input[1], sub->output[0]);
   return is_product && v->uses == 3 ? square : NULL;
 }

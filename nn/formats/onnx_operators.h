@@ -43,8 +43,9 @@ enum sl_activation sl__onnx_fuse(reader *r, const node_of *layer, const node_of 
 /* Appends an activation layer, named after the node. */
 enum sl_status sl__onnx_append_activation(reader *r, const node_of *node,
                                           enum sl_activation activation, const value_of *x);
-/* The value of a constant input that has exactly one; false: it is no such input. */
-bool sl__onnx_number(const reader *r, const node_of *node, int i, float *value);
+/* The value of a constant input that has exactly one, and no more axes than the value of the name,
+ * to which it is added, say; false: it is no such input. */
+bool sl__onnx_number(const reader *r, const node_of *node, int i, const char *name, float *value);
 enum sl_status sl__onnx_read_activation(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_mul(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_erf(reader *r, const node_of *node);

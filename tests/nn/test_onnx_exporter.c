@@ -414,6 +414,43 @@ static void means_of_other_shapes_are_no_norms(void **state) {
   }
 }
 
+/* x [4] -> gelu in parts, whose constants have names and shapes of their own -> y */
+static void make_gelu(struct graph *g, int longer, int axes) {
+  static const char *const names[] = {"root", "one", "half"};
+  static const float values[] = {1.41421356f, 1, 0.5f};
+  start(g, &SL_SHAPE(4), -1);
+  for (int i = 0; i < 3; i++) {
+    add_reals(g, names[i], SL_SHAPE(1), values + i);
+    if (i != longer) continue;
+    g->tensor[i].ndim = axes;
+    for (int d = 0; d < axes; d++) g->tensor[i].dim[d] = 1;
+  }
+  add(g, "Div", "/g/Div", SL__ONNX_NAMES("x", "root"), SL__ONNX_NAMES("d"), NULL);
+  add(g, "Erf", "/g/Erf", SL__ONNX_NAMES("d"), SL__ONNX_NAMES("e"), NULL);
+  add(g, "Add", "/g/Add", SL__ONNX_NAMES("e", "one"), SL__ONNX_NAMES("a"), NULL);
+  add(g, "Mul", "/g/Mul", SL__ONNX_NAMES("x", "a"), SL__ONNX_NAMES("m"), NULL);
+  add(g, "Mul", "/g/Mul_1", SL__ONNX_NAMES("m", "half"), SL__ONNX_NAMES("y"), NULL);
+}
+
+/* A number of as many axes as the batch's values adds none to them; one of more does. */
+static void numbers_that_add_axes_are_refused(void **state) {
+  (void)state;
+  static const char *const nodes[] = {"/g/Div (Div)", "/g/Add (Add)", "/g/Mul_1 (Mul)"};
+  float x[SAMPLES * 4];
+  double gelu[SAMPLES * 4];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 4, 0);
+  for (int k = 0; k < SAMPLES * 4; k++)
+    gelu[k] = (double)x[k] * (1 + erf((double)x[k] / sqrt(2))) / 2;
+  for (int i = 0; i < 3; i++) {
+    make_gelu(&g, i, 2);
+    check_graph(&g, 1, "gelu", x, gelu);
+    make_gelu(&g, i, 3);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, nodes[i]);
+  }
+}
+
 /* ---- splits, and transposes around recurrent layers ---- */
 
 enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
@@ -839,6 +876,7 @@ int main(void) {
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(norms_without_epsilon_are_refused),
                                      cmocka_unit_test(means_of_other_shapes_are_no_norms),
+                                     cmocka_unit_test(numbers_that_add_axes_are_refused),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
                                      cmocka_unit_test(ranges_of_the_batch_are_refused),
