@@ -8,10 +8,16 @@
 /* ONNX's momentum is the weight of the past, ours that of the new value. 0.9f becomes exactly 0.1f,
  * the layer's default, which its option's 0 is. 1 becomes the least number above 0: the
  * value of a step is lost in rounding, and the statistics stay as they are. */
-static float momentum_of(float kept) {
-  float momentum = (float)(1.0 - sl__short_real(kept));
-  if (kept == 1) return FLT_MIN;
-  return momentum > 0 && momentum <= 1 && momentum != 0.1f ? momentum : 0;
+static enum sl_status get_momentum(const reader *r, const node_of *node, float *momentum) {
+  float kept;
+  enum sl_status status = sl__onnx_get_real(r, node, "momentum", 0.9f, &kept);
+  if (status != SL_OK) return status;
+  if (!(kept >= 0 && kept <= 1))
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute momentum is %g; it must be from 0 to 1",
+                           (double)kept);
+  *momentum = kept == 1 ? FLT_MIN : (float)(1.0 - sl__short_real(kept));
+  if (*momentum == 0.1f) *momentum = 0;
+  return SL_OK;
 }
 
 enum sl_status sl__onnx_read_batchnorm(reader *r, const node_of *node) {
@@ -19,7 +25,6 @@ enum sl_status sl__onnx_read_batchnorm(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *t[5];
   struct sl_batchnorm_options o = {0};
   enum sl_status status;
-  float kept;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_must_be(r, node, "training_mode", 0, 0));
@@ -29,9 +34,8 @@ enum sl_status sl__onnx_read_batchnorm(reader *r, const node_of *node) {
                            "is exported for training; export it in "
                            "evaluation mode");
   SL__TRY(sl__onnx_get_epsilon(r, node, &o.epsilon));
-  SL__TRY(sl__onnx_get_real(r, node, "momentum", 0.9f, &kept));
+  SL__TRY(get_momentum(r, node, &o.momentum));
   for (int i = 1; i < 5; i++) SL__TRY(sl__onnx_take_weight(r, node, i, 1, &t[i]));
-  o.momentum = momentum_of(kept);
   SL__TRY(sl__onnx_append(r, node, t[1]->name, &sl__batchnorm_kind, &o, &x, 1));
   for (int i = 1; i < 5; i++)
     SL__TRY(sl__onnx_set(r, node, parts[i], t[i]->reals, t[i]->count, NULL));

@@ -451,6 +451,31 @@ static void numbers_that_add_axes_are_refused(void **state) {
   }
 }
 
+/* The share of the old statistics is none below 0 and above 1, nor one that is not a number. */
+static void shares_of_statistics_are_from_0_to_1(void **state) {
+  (void)state;
+  static const char *const names[] = {"n.weight", "n.bias", "n.running_mean", "n.running_var"};
+  static const float kept[] = {-0.1f, 1.1f, NAN, 0, 1}, ones[] = {1, 1, 1, 1};
+  for (int i = 0; i < 5; i++) {
+    const struct sl__onnx_attribute momentum = {
+        .name = "momentum", .type = SL__ONNX_F, .f = kept[i]};
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(4), -1);
+    for (int k = 0; k < 4; k++) add_reals(&g, names[k], SL_SHAPE(4), ones);
+    add(&g, "BatchNormalization", "/n/Norm",
+        SL__ONNX_NAMES("x", "n.weight", "n.bias", "n.running_mean", "n.running_var"),
+        SL__ONNX_NAMES("y"), &momentum);
+    if (i < 3) {
+      FAILS(sl_model_open(context, write_graph(&g), &m), SL_BAD_FILE,
+            "/n/Norm (BatchNormalization): attribute momentum is");
+    } else {
+      OK(sl_model_open(context, write_graph(&g), &m));
+      sl_model_free(m);
+    }
+  }
+}
+
 /* ---- splits, and transposes around recurrent layers ---- */
 
 enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
@@ -877,6 +902,7 @@ int main(void) {
                                      cmocka_unit_test(norms_without_epsilon_are_refused),
                                      cmocka_unit_test(means_of_other_shapes_are_no_norms),
                                      cmocka_unit_test(numbers_that_add_axes_are_refused),
+                                     cmocka_unit_test(shares_of_statistics_are_from_0_to_1),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
                                      cmocka_unit_test(ranges_of_the_batch_are_refused),
