@@ -242,6 +242,28 @@ else
 fi
 chmod 755 "$work/read"
 
+# interrupted SIGNAL CODE ARGUMENTS...: while starpu_fxt_tool works, which writes its process into id
+interrupted() {
+  rm -f "$work/id"; kind=$1 code=$2; shift 2
+  env "TMPDIR=$work/tmp" "PATH=$work/bin:$PATH" "$trace" "$@" >"$work/out" 2>"$work/err" & pid=$!
+  tries=0
+  until [ -s "$work/id" ] || [ $tries -gt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+  kill -"$kind" $pid
+  wait $pid; got=$?
+  check "SIG$kind ends it" [ $got = "$code" ]
+  check "and starpu_fxt_tool" sh -c '! kill -0 "$(cat "$1")" 2>/dev/null' sh "$work/id"
+  check "without a message" [ ! -s "$work/err" ]
+  check "and leaves no folder" [ -z "$(ls "$work/tmp")" ]
+}
+tool ": >\"\$folder/tasks.rec\"; echo \$\$ >$work/id; exec sleep 100"
+interrupted TERM 143 "$raw" -o "$work/none.svg"
+check "and no picture" [ ! -e "$work/none.svg" ]
+interrupted HUP 129 "$raw"
+damaged kept; cp "$raw" "$work/kept/prof_file_x_0"; cp "$work/t/tasks.rec" "$work/kept"
+touch -d '1 hour ago' "$work/kept/tasks.rec"
+interrupted TERM 143 "$work/kept"
+check "what was there before stays" cmp -s "$work/kept/tasks.rec" "$work/t/tasks.rec"
+
 mkdir "$work/ranks" "$work/ranks/rank0"; refused 1 'a folder for each rank' "$trace" "$work/ranks"
 refused 2 'no trace is named' "$trace"
 refused 2 'tasks.rec: would overwrite' "$trace" --json "$work/t/tasks.rec" "$work/t/tasks.rec"

@@ -10,6 +10,7 @@
 #include <glob.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,41 @@ static void join(char *path, const char *folder, const char *name) {
   if (length >= PATH_MAX) *path = '\0';
 }
 
+/* ---- signals ---- */
+
+/* Files that starpu_fxt_tool has begun, and the scratch folder, must not stay: while they are
+ * there, a signal ends that tool at once, and this program when they are gone. */
+static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
+enum { CAUGHT = sizeof caught / sizeof *caught };
+static struct sigaction before[CAUGHT];
+static bool catches;
+static volatile sig_atomic_t stopped; /* number of the signal, or 0 */
+static volatile pid_t tool;           /* 0: it does not run */
+
+static void on_signal(int number) {
+  stopped = number;
+  if (tool > 0) kill(tool, SIGTERM);
+}
+
+/* Catches each signal once: a second one ends the program immediately. */
+static void catch_signals(void) {
+  const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
+  if (catches) return;
+  catches = true;
+  for (int i = 0; i < CAUGHT; i++) {
+    sigaction(caught[i], NULL, &before[i]);
+    if (before[i].sa_handler != SIG_IGN) sigaction(caught[i], &action, NULL); /* as under nohup */
+  }
+}
+
+/* Ends by the signal that came meanwhile, so that the parent process sees it. */
+static void release_signals(void) {
+  if (!catches) return;
+  catches = false;
+  for (int i = 0; i < CAUGHT; i++) sigaction(caught[i], &before[i], NULL);
+  if (stopped) raise(stopped);
+}
+
 /* ---- starpu_fxt_tool ---- */
 
 static const char *last_line(const char *path, char *text, size_t size) {
@@ -76,11 +112,15 @@ static int spawn(char *const *arguments, char *const *environment, const char *l
   posix_spawn_file_actions_t actions;
   int status = -1;
   pid_t child;
+  if (stopped) return -EINTR;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   int error = posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environment);
+  if (!error) tool = child;
+  if (!error && stopped) kill(child, SIGTERM); /* before it was known */
   while (!error && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  tool = 0;
   posix_spawn_file_actions_destroy(&actions);
   return error ? -error : status;
 }
@@ -180,6 +220,14 @@ static void fail_convert(const char *file, int status, const char *log, char *me
              last_line(log, said, sizeof said));
 }
 
+/* The files are whole, or gone. A scratch folder is still of use, unless a signal came. */
+static void settle_signals(struct source *source) {
+  if (stopped)
+    source_close(source);
+  else if (!*source->scratch)
+    release_signals();
+}
+
 static bool convert(const char *folder, int count, char *const *files, struct source *source,
                     char *message, size_t size) {
   char log[PATH_MAX], old[PATH_MAX];
@@ -187,6 +235,7 @@ static bool convert(const char *folder, int count, char *const *files, struct so
   join(source->paje, folder, "paje.trace");
   join(log, folder, "starpu_fxt_tool.log");
   join(old, folder, "tasks.rec.old"); /* what is there stays if no other can be made */
+  catch_signals();
   bool kept = rename(source->tasks, old) == 0;
   source->is_new = true;
   int status = run_tool(folder, count, files, source->tasks, log);
@@ -195,10 +244,12 @@ static bool convert(const char *folder, int count, char *const *files, struct so
     unlink(log);
     if (kept) unlink(old);
     mend_definitions(source->paje);
+    settle_signals(source);
     return true;
   }
   unlink(source->tasks); /* an incomplete file would be taken for a complete one later */
   if (kept) rename(old, source->tasks);
+  settle_signals(source);
   if (full)
     snprintf(message, size,
              "%s: there is no space left for the files that starpu_fxt_tool makes of the trace",
@@ -227,6 +278,7 @@ static bool make_scratch(struct source *s, char *message, size_t size) {
   const char *base = getenv("TMPDIR");
   if (!base || !*base) base = "/tmp";
   join(s->scratch, base, "starling-XXXXXX");
+  catch_signals();
   if (*s->scratch && mkdtemp(s->scratch)) return true;
   snprintf(message, size, "%s/starling-XXXXXX: cannot be made: %s", base,
            strerror(*s->scratch ? errno : ENAMETOOLONG));
@@ -302,9 +354,8 @@ bool source_open(struct source *s, int count, char *const *paths, char *message,
   return make_scratch(s, message, size) && convert(s->scratch, count, paths, s, message, size);
 }
 
-void source_close(struct source *s) {
+static void remove_scratch(struct source *s) {
   char path[PATH_MAX];
-  if (!*s->scratch) return;
   DIR *folder = opendir(s->scratch);
   struct dirent *entry;
   while (folder && (entry = readdir(folder))) {
@@ -313,6 +364,12 @@ void source_close(struct source *s) {
   }
   if (folder) closedir(folder);
   rmdir(s->scratch);
+  *s->scratch = '\0';
+}
+
+void source_close(struct source *s) {
+  if (*s->scratch) remove_scratch(s);
+  release_signals();
 }
 
 /* ---- the trainer's description of the recorded steps ---- */

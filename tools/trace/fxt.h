@@ -31,6 +31,7 @@ bool source_open(struct source *source, int count, char *const *paths, char *mes
  * False, and tasks stays, where these are not there or that fails; if both were just made, tasks is
  * removed. */
 bool source_renew(struct source *source, const char *folder);
+/* Removes the scratch folder. A signal that came while it was there ends the program. */
 void source_close(struct source *source);
 
 bool window_read(const char *path, struct window *window, char *message, size_t size);

@@ -199,6 +199,7 @@ static int work(struct question *q, struct source *source) {
   struct window window = {0};
   struct numbers numbers = {0};
   int code = read_trace(q, source, &trace, &window);
+  source_close(source); /* before there is output, which a signal would cut */
   if (code == EXIT_DONE && !numbers_take(&trace, &q->roof, &numbers))
     code = fail("%s: no memory%s", q->paths[0], "");
   const struct report report = {.trace = &trace,
