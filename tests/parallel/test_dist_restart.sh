@@ -82,6 +82,12 @@ check "stay behind --resume" test 2 = \
 launch "1 1 0" 0 "a program behind another's --" -np 1 -- env -- sh --checkpoint d
 check "gets --resume once" test "$(grep -c -e 'env -- sh --checkpoint d --resume$' \
   "$lane/calls")" = 2
+for folder in "-C /bin" --chdir=/bin; do
+  # shellcheck disable=SC2086 # two words
+  launch "1 1 0" 0 "a program in the folder of $folder" -np 1 -- env $folder -- ./sh --checkpoint d
+  check "gets --resume, too" test "$(grep -c -e "env $folder -- ./sh --checkpoint d --resume$" \
+    "$lane/calls")" = 2
+done
 launch "1 1 0" 0 "a -- behind it" -np 1 -- env -- sh --checkpoint d -- -x.json
 check "stays behind" test "$(grep -c -e 'env -- sh --checkpoint d --resume -- -x.json$' \
   "$lane/calls")" = 2

@@ -194,6 +194,10 @@ placed "a program without options behind a --" "STARPU_SCHED=prio env -- $fake -
   env -- "$fake"
 PATH=$work:$PATH placed "found by PATH" "STARPU_SCHED=prio env -- by_path --replicas 1" \
   env -- by_path
+placed "in the folder that env goes to" \
+  "STARPU_SCHED=prio env -C $work -- ./fake --replicas 1" env -C "$work" -- ./fake
+placed "its name as a part of an option" \
+  "STARPU_SCHED=prio env --chdir=$work -- ./fake --replicas 1" env --chdir="$work" -- ./fake
 placed "nice has an option" "STARPU_SCHED=prio nice -n 1 -- $fake --replicas 1" \
   nice -n 1 -- "$fake"
 placed "an option that trials leave out" \

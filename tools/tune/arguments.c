@@ -107,10 +107,26 @@ static bool is_program(const char *word) {
   return found;
 }
 
+/* Is it a program in a folder that one of the words before names, as in `env -C DIR -- ./lenet`
+ * and `env --chdir=DIR -- ./lenet`? */
+static bool is_program_in(char *const *words, size_t count, const char *word) {
+  bool found = false;
+  for (size_t i = 1; i < count && !found && *word != '/' && strchr(word, '/'); i++) {
+    const char *value = words[i][0] == '-' ? strchr(words[i], '=') : NULL;
+    char *path = tune_text("%s/%s", value ? value + 1 : words[i], word);
+    found = is_executable(path);
+    free(path);
+  }
+  return found;
+}
+
 size_t words_before_more(char *const *program) {
   size_t i = 0;
-  for (; program[i]; i++)
-    if (i && !strcmp(program[i], "--") && !(program[i + 1] && is_program(program[i + 1]))) break;
+  for (; program[i]; i++) {
+    const char *next = program[i + 1];
+    if (!i || strcmp(program[i], "--") != 0) continue;
+    if (!next || !(is_program(next) || is_program_in(program, i, next))) break;
+  }
   return i;
 }
 
