@@ -440,6 +440,27 @@ numbers() { sed 's/.*"index": \([0-9]*\),.*/\1/' "$@" | sort -n | tr '\n' ' '; }
 check "both together are the files, by their numbers" \
   [ "$(numbers "$work/held.jsonl" "$work/learnt.jsonl")" = "0 1 2 3 4 5 6 7 8 9 10 11 " ]
 refused 1 "fold" --resize --fold 4/3 photos.json photos
+printf 'P5\n2 2\n255\n~' >photos/dark/3a.pgm
+refused 1 "dark/3a.pgm: cut short" --resize --fold 2/3 photos.json photos
+predicted skipped --resize --fold 2/3 --skip-bad photos.json photos
+has "--skip-bad names it" "starling-predict: photos without 1 bad picture (dark/3a.pgm)"
+check "and the others have the answers as without it" cmp "$work/skipped.jsonl" "$work/held.jsonl"
+echo text >photos/text.pgm; : >photos/empty.pgm
+cat photos/dark/1.pgm photos/dark/3a.pgm >photos/more.pgm
+set -- photos/dark/1.pgm photos/light/1.pgm
+predicted two --resize photos.json "$@"
+set -- "$1" photos/dark/3a.pgm photos/text.pgm photos/empty.pgm "$2"
+refused 1 "dark/3a.pgm: cut short" --resize photos.json "$@"
+predicted files --resize --skip-bad photos.json "$@"
+check "and of files the others" cmp "$work/two.jsonl" "$work/files.jsonl"
+for bad in "dark/3a.pgm: left out: cut short" "text.pgm: left out: is neither" \
+  "empty.pgm: left out: is empty"; do
+  has "$bad" "starling-predict: photos/$bad"
+done
+predicted more --resize --skip-bad photos.json photos/more.pgm
+has "a second picture in one" "more.pgm: left out from picture 1 on: cut short"
+check "the first one is answered" test "$(wc -l <"$work/more.jsonl")" = 1
+refused 1 "takes no skipping of pictures" --skip-bad "$x" digits
 
 refused 1 "has 1 labels" --labels one "$x" images-idx3-ubyte
 head -c 500 packed.gz >torn.gz; refused 1 "cut short, in the midst of packed data" "$x" torn.gz

@@ -24,6 +24,17 @@ int fail(int code, const char *format, ...) {
   return code;
 }
 
+void remark(const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  flockfile(stderr);
+  fprintf(stderr, "starling-predict: ");
+  vfprintf(stderr, format, list);
+  fputc('\n', stderr);
+  funlockfile(stderr);
+  va_end(list);
+}
+
 int fail_library(enum sl_status status) {
   return fail(status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s", sl_error());
 }

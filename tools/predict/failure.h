@@ -12,6 +12,8 @@ int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3))
 /* With sl_error(). EXIT_USAGE for SL_BAD_ARGUMENT, which the user's options caused. */
 int fail_library(enum sl_status status);
 int fail_memory(void);
+/* Prints "starling-predict: ..." on the error stream, and is no failure. */
+void remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The reader of the output has ended: the program ends, too, without a message. */
 enum { EXIT_FAILED_QUIETLY = -1 };

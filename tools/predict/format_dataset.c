@@ -95,6 +95,7 @@ static void choose_reading(struct samples *s, struct sl_reader_options *options)
   const struct preparation *preparation = &s->options->preparation;
   bool own = format && format->own && !format->generated;
   options->seed = s->options->seed;
+  options->skip_bad = s->options->skip_bad;
   if (own && s->options->fold) snprintf(s->fold, sizeof s->fold, "fold:%s", s->options->fold);
   if (own) options->validation = s->options->fold ? s->fold : s->options->validation;
   if (own && preparation->resize != SL__RESIZE_NONE && are_pictures(s)) {
@@ -124,6 +125,7 @@ static int open_dataset(struct samples *s) {
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   const int64_t *dim = info->sample.dim;
   s->count = info->count;
+  if (s->options->skip_bad && strstr(info->name, " without ")) remark("%s", info->name);
   if (!info->bytes) return open_values(s, info);
   if (!s->options->preparation.pictures)
     return samples_bad(s, "the model takes no pictures, and these are some");

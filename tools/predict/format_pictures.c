@@ -25,7 +25,7 @@ static int next_file(struct samples *s, bool *none, bool png) {
   const char *why = png ? sl__png_read(s->bytes, s->size, &s->picture)
                         : sl__jpeg_read(s->bytes, s->size, 0, 0, &s->picture);
   s->at = s->size;
-  return why ? samples_bad(s, why) : EXIT_DONE;
+  return samples_undecoded(s, why, none);
 }
 
 static int next_png(struct samples *s, float *values, int64_t *label, bool *none) {
@@ -50,7 +50,7 @@ static int next_pnm(struct samples *s, float *values, int64_t *label, bool *none
   if (*none) return EXIT_DONE;
   const char *why = sl__pnm_read(s->bytes + s->at, used, &s->picture, &used);
   s->at += used;
-  return why ? samples_bad(s, why) : EXIT_DONE;
+  return samples_undecoded(s, why, none);
 }
 
 const struct sample_format png_format = {.is = is_png, .open = open_pictures, .next = next_png};

@@ -51,9 +51,7 @@ static int set_usual(struct program *p, struct preparation *how) {
                 p->engine.model);
   set_named(how, name);
   if (!p->quiet)
-    fprintf(stderr,
-            "starling-predict: %s does not say how its inputs were normalised; taken as %s's\n",
-            p->engine.model, name);
+    remark("%s does not say how its inputs were normalised; taken as %s's", p->engine.model, name);
   return EXIT_DONE;
 }
 

@@ -37,6 +37,10 @@ extern const struct sample_format dataset_format;
 /* Fails with "PATH: why". */
 int samples_bad(const struct samples *s, const char *why);
 
+/* Of a picture that cannot be decoded: fails likewise, or says that the rest of the file is left
+ * out. why NULL: it was decoded. */
+int samples_undecoded(const struct samples *s, const char *why, bool *none);
+
 /* Reads exactly `size` bytes. *none: the stream had ended. If none is NULL, that is a failure,
  * too. */
 int samples_take(const struct samples *s, struct stream *stream, void *bytes, size_t size,

@@ -18,6 +18,16 @@ int samples_bad(const struct samples *s, const char *why) {
   return fail(EXIT_FAILED, "%s: %s", s->path, why);
 }
 
+int samples_undecoded(const struct samples *s, const char *why, bool *none) {
+  char from[64] = "";
+  if (!why) return EXIT_DONE;
+  if (!s->options->skip_bad) return samples_bad(s, why);
+  if (s->index) snprintf(from, sizeof from, " from picture %" PRId64 " on", s->index);
+  remark("%s: left out%s: %s", s->path, from, why);
+  *none = true;
+  return EXIT_DONE;
+}
+
 int samples_take(const struct samples *s, struct stream *stream, void *bytes, size_t size,
                  bool *none) {
   size_t got;
@@ -37,15 +47,30 @@ static const struct sample_format *recognise(const struct samples *s, const uint
   return NULL;
 }
 
+static int next_of_none(struct samples *s, float *values, int64_t *label, bool *none) {
+  (void)s, (void)values, (void)label;
+  *none = true;
+  return EXIT_DONE;
+}
+
+static const struct sample_format no_format = {.is_values = true, .next = next_of_none};
+
+/* A file that is no picture cannot be decoded, either. */
+static int choose_none(struct samples *s, const char *why) {
+  bool none;
+  s->format = &no_format;
+  return samples_undecoded(s, why, &none);
+}
+
 static int choose(struct samples *s) {
   enum format wanted = s->options->format;
   const uint8_t *head;
   size_t size;
   if (!stream_peek(s->stream, &head, &size)) return EXIT_FAILED;
-  if (!size) return samples_bad(s, "is empty");
+  if (!size) return choose_none(s, "is empty");
   s->format = wanted == FORMAT_AUTO ? recognise(s, head, size) : formats[wanted];
   if (!s->format)
-    return samples_bad(
+    return choose_none(
         s,
         "is neither IDX, PGM, PPM, PNG nor JPEG, nor CIFAR-10 for a model of its size; name its "
         "kind with --format");

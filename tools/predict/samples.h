@@ -23,6 +23,7 @@ struct image_options {
   char inputs[64 * SL_MAX_FIELDS]; /* names of the model's inputs, "" if it has none */
   uint64_t seed;                   /* of generated digits, and of what is held back */
   bool train;                      /* training sets of folders and digits */
+  bool skip_bad;                   /* leaves out pictures that cannot be decoded */
   const char *validation, *fold;   /* what is held back, as the training was told; NULL: not */
 };
 

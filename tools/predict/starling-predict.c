@@ -100,6 +100,8 @@ static const struct option_row rows[] = {
      "Fit pictures of another size, or grey ones where the model takes colour: bilinear, box",
      FIELD(images.preparation.resize), .names = filters, .parse = parse_resize,
      .flags = OPTION_OPTIONAL},
+    {"skip-bad", NULL, "Leave out pictures that cannot be decoded, and name them",
+     FIELD(images.skip_bad)},
     {"invert", NULL, "Black becomes white: for digits drawn in black on white",
      FIELD(images.preparation.invert)},
     {"normalize", "NAME",
