@@ -212,6 +212,20 @@ refused 2 '--log y.safetensors: would overwrite --load' \
   "$train" mlp.json --data table.csv --target y --load y.safetensors --log y.safetensors
 refused 2 '--log y.safetensors: would overwrite --load-part' "$train" mlp.json --data table.csv \
   --target y --load-part 'y.safetensors:!fc2.' --log y.safetensors
+mkdir -p arrays photos/a; : >arrays/x.npy; : >arrays/y.npy; : >photos/a/1.png; ln -s arrays link
+for option in log report-failure; do
+  refused 2 "--$option link/y.npy: has the name of a file of --data arrays; name another file" \
+    "$train" mlp.json --data arrays "--$option" link/y.npy
+done
+refused 2 '--log photos/a/2.PNG: has the name of a file of --validation photos' \
+  "$train" mlp.json --data arrays --validation photos --log photos/a/2.PNG
+cd arrays || exit
+refused 2 '--log y.npy: has the name' "$train" ../mlp.json --data . --log y.npy
+cd ..
+refused 1 'arrays/x.npy' "$train" mlp.json --data arrays --log arrays/log.jsonl
+refused 1 'arrays/x.npy' "$train" mlp.json --data arrays --log y.npy
+[ ! -s arrays/y.npy ]
+verdict $? "nor that of a file in a folder of the data"
 cmp -s table.csv kept.csv && cmp -s mlp.json kept.json && cmp -s y.safetensors kept.safetensors &&
   cmp -s some.csv held.csv
 verdict $? "no output takes the place of an input"

@@ -4,9 +4,11 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/json.h"
 #include "core/base/replace.h"
@@ -230,7 +232,7 @@ static const struct option_row *next_file(const struct option_program *program, 
 
 static bool ends_in(const char *text, const char *end) {
   size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && !strcmp(text + length - tail, end);
+  return length >= tail && !strcasecmp(text + length - tail, end);
 }
 
 /* Some options take a name or numbers instead of a file, whatever files of that name are there. */
@@ -255,6 +257,27 @@ static bool is_file_of(const char *path, const char *text) {
   return is;
 }
 
+/* Does the folder, or one of its folders or of theirs (train/cat/), hold the path? */
+static bool holds(const char *folder, const char *path) {
+  char parent[PATH_MAX];
+  const char *slash = strrchr(path, '/');
+  int length = slash ? (int)(slash - path) + 1 : 2;
+  if (length > PATH_MAX - 16) return false;
+  snprintf(parent, sizeof parent, "%.*s", length, slash ? path : "./");
+  for (int level = 0; level < 3; level++, strcat(parent, "../"))
+    if (sl__is_same_inode(parent, folder)) return true;
+  return false;
+}
+
+/* The names that the readers of data/ take in folders. */
+static bool is_data_name(const char *path) {
+  static const char *const ends[] = {".npy",  "-ubyte", "-ubyte.gz", ".bin", ".jpg",
+                                     ".jpeg", ".png",   ".ppm",      ".pgm"};
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    if (ends_in(path, ends[i])) return true;
+  return false;
+}
+
 /* reader: the option that names the file to be read; NULL: an argument does. */
 static void check_written(const struct argp_state *state, const struct option_row *reader,
                           const char *read) {
@@ -263,6 +286,9 @@ static void check_written(const struct argp_state *state, const struct option_ro
   int s = 0;
   if (reader && is_other(reader, read)) return;
   for (size_t i = 0; (writer = next_file(state->input, OPTION_WRITES, &s, &i, &path));) {
+    if (reader && (reader->flags & OPTION_DATASET) && is_data_name(path) && holds(read, path))
+      refuse(state, "--%s %s: has the name of a file of --%s %s; name another file", writer->name,
+             path, reader->name, read);
     bool weights = reader && (reader->flags & writer->flags & OPTION_WEIGHTS);
     if (weights || !is_file_of(path, read)) continue;
     refuse(state, "--%s %s: would overwrite %s%s%s%s; name another file", writer->name, path,

@@ -38,7 +38,9 @@ enum option_flags {
   /* Of OPTION_READS: numbers instead of a file, or a column's name, if that is no .npy. Of a row
    * with names, these are no files either. */
   OPTION_OR_NUMBERS = 512,
-  OPTION_OR_COLUMN = 1024
+  OPTION_OR_COLUMN = 1024,
+  /* Of OPTION_READS: a folder of data, in which no output gets the name of such a file. */
+  OPTION_DATASET = 2048
 };
 
 /* An option of the training: most of the shared ones, and all that describe a network. */
