@@ -360,6 +360,21 @@ static enum sl_status learn(struct trainer *t) {
   return status;
 }
 
+/* A token that is no UTF-8 could not be saved: a tokenizer.json has special tokens as they are. */
+static enum sl_status check_special(int i, const char *text) {
+  uint32_t point;
+  if (!text || !*text) return sl__fail(SL_BAD_ARGUMENT, "special token %d is empty", i);
+  for (size_t left = strlen(text), at = 0, n; left > 0; at += n, left -= n) {
+    n = sl__utf8_next(text + at, left, &point);
+    if (n == 1 && point == 0xFFFD)
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "special token %d, '%s', is no UTF-8 (its byte %zu is 0x%02X); a "
+                      "tokenizer.json cannot hold it, take another",
+                      i, text, at, (uint8_t)text[at]);
+  }
+  return SL_OK;
+}
+
 static enum sl_status check_options(const struct sl_tokenizer_options *o) {
   int64_t least = SL__BYTE_TOKENS + o->special_count;
   if (o->pattern != SL_PATTERN_GPT2 && o->pattern != SL_PATTERN_LLAMA3)
@@ -369,9 +384,10 @@ static enum sl_status check_options(const struct sl_tokenizer_options *o) {
   if (o->special_count < 0 || (o->special_count && !o->specials))
     return sl__fail(SL_BAD_ARGUMENT, "%d special tokens cannot be; give their texts",
                     o->special_count);
-  for (int i = 0; i < o->special_count; i++)
-    if (!o->specials[i] || !*o->specials[i])
-      return sl__fail(SL_BAD_ARGUMENT, "special token %d is empty", i);
+  for (int i = 0; i < o->special_count; i++) {
+    enum sl_status status = check_special(i, o->specials[i]);
+    if (status != SL_OK) return status;
+  }
   if (o->size < least || o->size > SL__MOST_TOKENS)
     return sl__fail(SL_BAD_ARGUMENT,
                     "a vocabulary of %lld tokens cannot be made; take %lld (the bytes and the "

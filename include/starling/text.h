@@ -110,7 +110,7 @@ struct sl_tokenizer_options {
 /** A tokenizer of texts [count], of sizes [count] in bytes: the tokens and merges that BpeTrainer
  * of `tokenizers` finds (train_from_iterator, a text an item, ByteLevel's alphabet). It has less
  * than options->size tokens if the texts have no more pairs. \return SL_BAD_ARGUMENT for a size
- * that is too small or too large, a special token that is empty, given twice,
+ * that is too small or too large, a special token that is empty, given twice, no UTF-8,
  * spelled as a file spells a byte (U+00A7 is 0xA7), or not ASCII and spelled as a token of the
  * texts; one of ASCII is then the same token. */
 SL_API enum sl_status sl_tokenizer_train(const struct sl_tokenizer_options *options,

@@ -437,6 +437,7 @@ static void test_refused(void **state) {
   (void)state;
   static const char *const twice[] = {"<a>", "<a>"}, *const empty[] = {""}, *const byte[] = {"a"};
   static const char *const character[] = {"\xc2\xa7"}; /* 0xA7 in the alphabet of files */
+  static const char *const not_utf8[] = {"<a>", "<\xff>"};
   enum sl_token_pattern pattern;
   FAILS(train_status((struct sl_tokenizer_options){.size = 255}), SL_BAD_ARGUMENT, "take 256");
   FAILS(train_status((struct sl_tokenizer_options){257, 0, twice, 2, 0}), SL_BAD_ARGUMENT, "258");
@@ -446,6 +447,8 @@ static void test_refused(void **state) {
   FAILS(train_status((struct sl_tokenizer_options){300, 0, byte, 1, 0}), SL_BAD_ARGUMENT, "a byte");
   FAILS(train_status((struct sl_tokenizer_options){300, 0, character, 1, 0}), SL_BAD_ARGUMENT,
         "the special token '\xc2\xa7' stands for a byte");
+  FAILS(train_status((struct sl_tokenizer_options){300, 0, not_utf8, 2, 0}), SL_BAD_ARGUMENT,
+        "special token 1, '<\xff>', is no UTF-8 (its byte 1 is 0xFF)");
   FAILS(train_status((struct sl_tokenizer_options){300, 0, NULL, 1, 0}), SL_BAD_ARGUMENT, "texts");
   FAILS(train_status((struct sl_tokenizer_options){300, (enum sl_token_pattern)2, NULL, 0, 0}),
         SL_BAD_ARGUMENT, "pattern 2");
