@@ -68,6 +68,7 @@ struct reader {
   struct sl__token *tokens; /* [size] */
   int64_t size;
   struct sl__word_table table; /* vocabulary by bytes, for the merges; an entry's count is the id */
+  struct sl__word_table added; /* contents of the added tokens; an entry's count is the id */
   char *room;                  /* bytes of the vocabulary's tokens */
   char *pieces;                /* room for the longest side of a merge, or added token */
   struct sl__token_pair *pairs;
@@ -166,6 +167,23 @@ static enum sl_status check_id(const struct reader *r, const char *where, const 
                   name, where, (long long)SL__MOST_TOKENS - 1);
 }
 
+/* An added token has an id, a content, and flags, which may be left out. */
+static enum sl_status check_added(const struct reader *r, size_t i, const json_t *entry) {
+  static const char *const flags[] = {"single_word", "lstrip", "rstrip", "normalized", "special"};
+  const char *content = json_string_value(json_object_get(entry, "content"));
+  if (!content || !*content)
+    return sl__fail(SL_BAD_FILE, "%s: entry %zu of \"added_tokens\" has no \"content\"", r->path,
+                    i);
+  for (size_t f = 0; f < sizeof flags / sizeof *flags; f++) {
+    const json_t *flag = json_object_get(entry, flags[f]);
+    if (flag && !json_is_boolean(flag))
+      return sl__fail(SL_BAD_FILE,
+                      "%s: \"%s\" of the added token '%.60s' is neither true nor false", r->path,
+                      flags[f], content);
+  }
+  return check_id(r, "\"added_tokens\"", content, json_object_get(entry, "id"));
+}
+
 /* Checks all ids, and makes room for the tokens up to the largest. */
 static enum sl_status find_size(struct reader *r, json_t *vocabulary, const json_t *added) {
   enum sl_status status = SL_OK;
@@ -179,12 +197,8 @@ static enum sl_status find_size(struct reader *r, json_t *vocabulary, const json
     bytes += strlen(name);
   }
   json_array_foreach(added, i, entry) {
-    const char *content = json_string_value(json_object_get(entry, "content"));
-    if (!content || !*content)
-      return sl__fail(SL_BAD_FILE, "%s: entry %zu of \"added_tokens\" has no \"content\"", r->path,
-                      i);
+    SL__TRY(check_added(r, i, entry));
     id = json_object_get(entry, "id");
-    SL__TRY(check_id(r, "\"added_tokens\"", content, id));
     if (json_integer_value(id) >= r->size) r->size = json_integer_value(id) + 1;
   }
   r->tokens = sl__alloc((size_t)r->size, sizeof *r->tokens, "a tokenizer");
@@ -310,6 +324,19 @@ static bool is_its_token(struct reader *r, const char *content, json_int_t id,
   return at < 0 ? !token->flags : r->table.entries[at].count == id;
 }
 
+/* The search would find only one of two tokens that are spelled alike. */
+static enum sl_status check_once(struct reader *r, const char *content, json_int_t id) {
+  struct sl__word *entry;
+  size_t before = r->added.count;
+  enum sl_status status = sl__words_add(&r->added, content, strlen(content), &entry);
+  if (status != SL_OK) return status;
+  if (r->added.count == before)
+    return sl__fail(SL_BAD_FILE, "%s: the added token '%.60s' has two ids, %lld and %lld", r->path,
+                    content, (long long)entry->count, (long long)id);
+  entry->count = id;
+  return SL_OK;
+}
+
 static enum sl_status read_added(struct reader *r, const json_t *entry) {
   const char *content = json_string_value(json_object_get(entry, "content"));
   json_int_t id = json_integer_value(json_object_get(entry, "id"));
@@ -323,6 +350,8 @@ static enum sl_status read_added(struct reader *r, const json_t *entry) {
     return sl__fail(SL_BAD_FILE,
                     "%s: the added token '%.60s' has the id %lld, but not in the vocabulary",
                     r->path, content, (long long)id);
+  enum sl_status status = check_once(r, content, id);
+  if (status != SL_OK) return status;
   bool literal = !is_ascii(content);
   if (literal && !(token->flags & SL__TOKEN_LITERAL) && token->length == 1) {
     char why[40];
@@ -360,8 +389,10 @@ static enum sl_status read_tokenizer(struct reader *r, const json_t *root,
   json_t *vocabulary = json_object_get(model, "vocab");
   const json_t *after = json_object_get(root, "post_processor");
   sl__byte_alphabet(r->alphabet);
-  added = json_object_get(root, "added_tokens");
   SL__TRY(check_parts(r, root));
+  added = json_object_get(root, "added_tokens");
+  if (added && !json_is_null(added) && !json_is_array(added))
+    SL__TRY(sl__fail(SL_BAD_FILE, "%s: its \"added_tokens\" is no list", r->path));
   SL__TRY(read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer")));
   if (!json_is_object(vocabulary))
     SL__TRY(sl__fail(SL_BAD_FILE, "%s: its model has no \"vocab\"", r->path));
@@ -402,6 +433,7 @@ out:
   free(r.pieces);
   free(r.pairs);
   sl__words_free(&r.table);
+  sl__words_free(&r.added);
   json_decref(root);
   return status;
 }

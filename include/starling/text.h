@@ -119,7 +119,8 @@ SL_API enum sl_status sl_tokenizer_train(const struct sl_tokenizer_options *opti
 
 /** Reads a tokenizer.json, plain or gzip. Its "truncation" and "padding" are left out: a text has
  * all of its tokens and no others. \return SL_IO for a file that is missing or unreadable;
- * SL_BAD_FILE for one that is damaged, or whose vocabulary lacks a byte or the token of a merge;
+ * SL_BAD_FILE for one that is damaged, whose vocabulary lacks a byte or the token of a merge, or
+ * whose "added_tokens" lack an id or a content, or share one;
  * SL_UNSUPPORTED for another model than byte-level BPE, another pattern than those of GPT-2 and
  * Llama 3, a normalizer: the message names it. */
 SL_API enum sl_status sl_tokenizer_open(const char *path, struct sl_tokenizer **tokenizer);

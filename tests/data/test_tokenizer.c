@@ -416,6 +416,32 @@ static void test_damaged(void **state) {
                 SL_UNSUPPORTED, "'\xc2\xa3'; it has the id of the byte 0xA3");
 }
 
+/* Every entry has an id and a content of its own; a file with others is refused, not half read. */
+static void test_damaged_added(void **state) {
+  (void)state;
+#define LIST "\"added_tokens\":["
+  check_changed(LIST, "\"added_tokens\":{},\"x\":[", SL_BAD_FILE, "\"added_tokens\" is no list");
+  check_changed(LIST, "\"added_tokens\":7,\"x\":[", SL_BAD_FILE, "\"added_tokens\" is no list");
+  check_changed(LIST, LIST "7,", SL_BAD_FILE, "entry 0 of \"added_tokens\" has no \"content\"");
+  check_changed(LIST, LIST "{\"id\":500},", SL_BAD_FILE, "entry 0 of \"added_tokens\" has no");
+  check_changed(LIST, LIST "{\"id\":500,\"content\":7},", SL_BAD_FILE, "has no \"content\"");
+  check_changed(LIST, LIST "{\"content\":\"x\"},", SL_BAD_FILE,
+                "the id of 'x' in \"added_tokens\" is no number");
+  check_changed(LIST, LIST ADDED(-1, "x", "") ",", SL_BAD_FILE, "the id of 'x'");
+  check_changed(LIST, LIST ADDED(1.5, "x", "") ",", SL_BAD_FILE, "the id of 'x'");
+  check_changed(LIST, LIST ADDED("500", "x", "") ",", SL_BAD_FILE, "the id of 'x'");
+  check_changed(LIST, LIST ADDED(4194304, "x", "") ",", SL_BAD_FILE, "of 0 to 4194303");
+  check_changed(LIST, LIST ADDED(500, "foo", "") "," ADDED(500, "bar", "") ",", SL_BAD_FILE,
+                "the id 500 is of two added tokens, one of them 'bar'");
+  check_changed(LIST, LIST ADDED(500, "foo", "") "," ADDED(501, "foo", "") ",", SL_BAD_FILE,
+                "the added token 'foo' has two ids, 500 and 501");
+  check_changed(LIST, LIST ADDED(500, "f\xc3\xb6", "") "," ADDED(501, "f\xc3\xb6", "") ",",
+                SL_BAD_FILE, "has two ids, 500 and 501");
+  check_changed(LIST, LIST ADDED(500, "foo", ",\"special\":\"no\"") ",", SL_BAD_FILE,
+                "\"special\" of the added token 'foo' is neither true nor false");
+#undef LIST
+}
+
 static void test_cut_anywhere(void **state) {
   (void)state;
   size_t size = strlen(file_bytes);
@@ -524,6 +550,7 @@ int main(void) {
       cmocka_unit_test(test_ids_outside),
       cmocka_unit_test(test_unsupported),
       cmocka_unit_test(test_damaged),
+      cmocka_unit_test(test_damaged_added),
       cmocka_unit_test(test_cut_anywhere),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_allocations),
