@@ -171,6 +171,12 @@ static bool fits(const struct sl__admission *a, const struct sl__admitted_task *
   return !a->limit || t->is_message || !t->count || needed(a, t) <= a->limit;
 }
 
+/* All that the listed tasks use is counted, even what StarPU has already. Half of the limit is for
+ * what is not counted: a tensor that the main thread waits for. */
+bool sl__admission_is_tight(const struct sl__admission *a) {
+  return a->limit && starpu_memory_get_used(STARPU_MAIN_RAM) + a->fixed + a->held > a->limit / 2;
+}
+
 static void wait_for_an_end(struct sl__admission *a) {
   const double check_s = 0.02;
   sl__condition_wait(&a->ended, &a->mutex, sl__seconds() + check_s);

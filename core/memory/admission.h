@@ -46,5 +46,7 @@ void sl__admission_close(struct sl_context *context);
  * has all its tensors. */
 bool sl__admitted_task_is_running(const struct sl__admitted_task *task);
 bool sl__admission_is_running(struct sl__admission *admission);
+/* Can the limit of main memory keep a task from running? The mutex is held. */
+bool sl__admission_is_tight(const struct sl__admission *admission);
 
 #endif

@@ -158,9 +158,10 @@ static void check_progress(struct sl__watchdog *s) {
   pthread_mutex_lock(&a->mutex);
   bool stalled = is_stalled(s, a, sl__seconds());
   if (stalled) log_stall(s, a);
-  const char *limit = a->limit ? "raise the memory limit, or take a smaller batch or more "
-                                 "microbatches, or fewer workers (STARPU_NCPU)"
-                               : "is a memory full? the log says more";
+  const char *limit = sl__admission_is_tight(a)
+                          ? "raise the memory limit, or take a smaller batch or more "
+                            "microbatches, or fewer workers (STARPU_NCPU)"
+                          : "is a memory full? the log says more";
   pthread_mutex_lock(&s->mutex);
   if (stalled)
     snprintf(s->why, sizeof s->why,

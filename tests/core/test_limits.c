@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "codelets/codelets.h"
+#include "core/memory/admission.h"
 #include "core/memory/limits.h"
 #include "core/memory/watchdog.h"
 #include "core/runtime/wait.h"
@@ -209,7 +210,9 @@ static void test_used_up(void **state) {
   struct sl_context *context = open_limited("cpu=4M", NULL, 0);
   struct sl__tensor *t[5];
   for (int i = 0; i < 5; i++) OK(sl__tensor_temporary(context, &SL_SHAPE(1 << 18), SL_F32, &t[i]));
+  assert_false(sl__admission_is_tight(context->admission));
   for (int i = 0; i < 4; i++) OK(sl__fill(context, &plain, t[i], 1));
+  assert_true(sl__admission_is_tight(context->admission));
   assert_int_equal(sl__fill(context, &plain, t[4], 1), SL_NO_MEMORY);
   assert_non_null(strstr(sl_error(), "is used up"));
   sl__tensor_invalidate(t[0]);
@@ -248,10 +251,10 @@ static void test_long_task(void **state) {
 
 static struct sl__tensor *volatile left; /* the memory of an abandoned context stays reachable */
 
-/* The last one: its context is left as it is. */
+/* The last one: its context is left as it is. Its limit is far from being reached. */
 static void test_stall(void **state) {
   (void)state;
-  struct sl_context *context = open_limited(NULL, NULL, 0.3);
+  struct sl_context *context = open_limited("cpu=64M", NULL, 0.3);
   struct sl__tensor *t = filled(context, 4, 1);
   struct starpu_task *never = starpu_task_create();
   left = t;
@@ -267,6 +270,7 @@ static void test_stall(void **state) {
   OK(sl__axpy(context, &plain, 1, t, t));
   assert_string_equal(sl_status_name(sl__tensor_read(t, values)), "STALLED");
   assert_non_null(strstr(sl_error(), "stalled: no task has ended for"));
+  assert_null(strstr(sl_error(), "raise the memory limit"));
   assert_non_null(strstr(lines, "none runs: 2 tasks are submitted"));
   assert_non_null(
       strstr(lines, "fill (layer test) waits for something that is no task of the library"));
