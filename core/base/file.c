@@ -479,9 +479,15 @@ static const char *name_in_folder(const char *path) {
   return slash ? slash + 1 : path;
 }
 
+/* Writing replaces a name, behind symbolic links: hard links of one file stay apart. */
 bool sl__file_is_same(const char *a, const char *b) {
-  char in_a[PATH_MAX], in_b[PATH_MAX];
-  if (sl__is_same_inode(a, b)) return true;
+  char in_a[PATH_MAX], in_b[PATH_MAX], real_a[PATH_MAX], real_b[PATH_MAX];
+  struct stat info;
+  if (sl__is_same_inode(a, b) && realpath(a, real_a) && realpath(b, real_b)) {
+    if (stat(a, &info) == 0 && info.st_nlink <= 1) return true;
+    a = real_a;
+    b = real_b;
+  }
   return !strcmp(name_in_folder(a), name_in_folder(b)) && folder_of(a, in_a) &&
          folder_of(b, in_b) && sl__is_same_inode(in_a, in_b);
 }

@@ -59,8 +59,7 @@ struct output {
 static enum sl_status check_apart(const struct output *outputs, int count) {
   for (int i = 0; i < count; i++)
     for (int k = 0; k < i; k++)
-      if (outputs[i].path && outputs[k].path &&
-          sl__file_is_same(outputs[i].path, outputs[k].path))
+      if (outputs[i].path && outputs[k].path && sl__file_is_same(outputs[i].path, outputs[k].path))
         return sl__fail(SL_BAD_ARGUMENT, "%s and %s: both name %s; one would overwrite the other",
                         outputs[k].option, outputs[i].option, outputs[i].path);
   return SL_OK;
@@ -74,15 +73,13 @@ static enum sl_status find_weights(const char *path, char **weights) {
   return *weights ? SL_OK : SL_NO_MEMORY;
 }
 
-static enum sl_status check_names(const struct sl_fit_options *o) {
+/* log: of this rank. */
+static enum sl_status check_names(const struct sl_fit_options *o, const char *log) {
   char *saved = NULL, *best = NULL;
   enum sl_status status = find_weights(o->save, &saved);
   if (status == SL_OK) status = find_weights(o->best, &best);
-  const struct output outputs[] = {{"log", o->log},
-                                   {"save", o->save},
-                                   {"best", o->best},
-                                   {"save", saved},
-                                   {"best", best}};
+  const struct output outputs[] = {
+      {"log", log}, {"save", o->save}, {"best", o->best}, {"save", saved}, {"best", best}};
   if (status == SL_OK) status = check_apart(outputs, sizeof outputs / sizeof *outputs);
   free(saved);
   free(best);
@@ -92,7 +89,6 @@ static enum sl_status check_names(const struct sl_fit_options *o) {
 enum sl_status sl__fit_check_options(const struct sl_fit_options *o) {
   enum sl_status status = check_numbers(o);
   if (status == SL_OK) status = check_together(o);
-  if (status == SL_OK) status = check_names(o);
   if (status == SL_OK) status = sl__fit_check_metric_name(o->metric);
   if (status == SL_OK) status = sl__fit_check_object("options", o->options);
   if (status == SL_OK) status = sl__fit_check_object("noted", o->noted);
@@ -123,7 +119,8 @@ static enum sl_status check_weights(const struct sl_fit_options *o, const char *
 enum sl_status sl__fit_check_outputs(const struct sl_fit_options *o, int rank) {
   char *log = o->log ? sl__fit_own_path(o->log, rank) : NULL;
   if (o->log && !log) return SL_NO_MEMORY;
-  enum sl_status status = check_file(log, false);
+  enum sl_status status = check_names(o, log);
+  if (status == SL_OK) status = check_file(log, false);
   if (status == SL_OK && !rank) status = check_weights(o, o->save);
   if (status == SL_OK && !rank) status = check_weights(o, o->best);
   free(log);

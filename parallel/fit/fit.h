@@ -72,7 +72,7 @@ enum sl_status sl__fit_check_options(const struct sl_fit_options *options);
 /* The log of a rank: "run.jsonl" of rank 0, "run.rank2.jsonl" of rank 2. To be freed. */
 char *sl__fit_own_path(const char *path, int rank);
 
-/* Would writing the log and the weights work? */
+/* Would writing this rank's log and the weights work, each to a file of its own? */
 enum sl_status sl__fit_check_outputs(const struct sl_fit_options *options, int rank);
 
 /* Opens and locks the folder; one with checkpoints is for a run that resumes. */

@@ -434,6 +434,23 @@ static void test_same_file(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+/* What is written replaces a name, so that hard links stay apart. A symbolic link is followed. */
+static void test_hard_links(void **state) {
+  (void)state;
+  const char *one = put("one", "x", 1), *other = in_folder("other"), *to = in_folder("to-other");
+  assert_int_equal(link(one, other), 0);
+  assert_int_equal(symlink("other", to), 0);
+  assert_false(sl__file_is_same(one, other));
+  assert_false(sl__file_is_same(one, to));
+  assert_true(sl__file_is_same(other, to));
+  OK(write_text(to, "text"));
+  check_content(one, "x", 1);
+  check_content(other, "text", 4);
+  assert_int_equal(unlink(to), 0);
+  assert_int_equal(unlink(other), 0);
+  assert_int_equal(unlink(one), 0);
+}
+
 static enum sl_status read_packed(void) { return read_status(in_folder("packed"), LIMIT); }
 static enum sl_status write_again(void) { return write_text(in_folder("again"), "text"); }
 
@@ -469,6 +486,7 @@ int main(void) {
       cmocka_unit_test(test_reaches_the_disk),
       cmocka_unit_test(test_plain_only),
       cmocka_unit_test(test_same_file),
+      cmocka_unit_test(test_hard_links),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);

@@ -721,6 +721,18 @@ static void bad_options(void **state) {
   close_run(&run);
 }
 
+/* The log of several ranks is several files. */
+static void outputs_of_ranks(void **state) {
+  const struct sl_fit_options model = {.log = "w.json", .save = "w.rank1.json"},
+                              weights = {.log = "w.safetensors", .best = "w.rank2.json"};
+  (void)state;
+  OK(sl__fit_check_outputs(&model, 0));
+  FAILS(sl__fit_check_outputs(&model, 1), SL_BAD_ARGUMENT, "w.rank1.json");
+  OK(sl__fit_check_outputs(&model, 2));
+  FAILS(sl__fit_check_outputs(&weights, 2), SL_BAD_ARGUMENT, "w.rank2.safetensors");
+  assert_false(is_there("w.json"));
+}
+
 static void files_that_fail(void **state) {
   struct run run;
   struct sl_fit_result result;
@@ -1009,6 +1021,7 @@ int main(void) {
       cmocka_unit_test(callbacks_end_it),
       cmocka_unit_test(signals_end_it),
       cmocka_unit_test(bad_options),
+      cmocka_unit_test(outputs_of_ranks),
       cmocka_unit_test(files_that_fail),
       cmocka_unit_test(checkpoints_that_fail),
       cmocka_unit_test(one_run_a_folder),
