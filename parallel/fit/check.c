@@ -60,8 +60,10 @@ static enum sl_status check_apart(const struct output *outputs, int count) {
   for (int i = 0; i < count; i++)
     for (int k = 0; k < i; k++)
       if (outputs[i].path && outputs[k].path && sl__file_is_same(outputs[i].path, outputs[k].path))
-        return sl__fail(SL_BAD_ARGUMENT, "%s and %s: both name %s; one would overwrite the other",
-                        outputs[k].option, outputs[i].option, outputs[i].path);
+        return sl__fail(SL_BAD_ARGUMENT,
+                        "%s %s: %s writes this file, too, and one would overwrite the other; name "
+                        "another file",
+                        outputs[i].option, outputs[i].path, outputs[k].option);
   return SL_OK;
 }
 

@@ -79,8 +79,10 @@ refused 2 "see --help" "$lenet" digits
 refused 2 "--help" "$lenet" --unknown
 refused 2 "--help" "$lenet" --batch
 refused 2 "name it .safetensors" "$lenet" $short --save "$work/weights.pt"
-refused 2 "both name" "$lenet" --log "$work/same" --save "$work/same"
-refused 2 "both name" "$lenet" --log "$work/./same" --save "$work//same"
+refused 2 "save $work/same: log writes this file, too" "$lenet" --log "$work/same" \
+  --save "$work/same"
+refused 2 "save $work//same: log writes this file, too" "$lenet" --log "$work/./same" \
+  --save "$work//same"
 refused 2 "empty" "$lenet" --data=
 refused 2 "." "$lenet" $short --devices "gpu"
 refused 2 "." "$lenet" $short --devices "cpu,,cpu"

@@ -101,7 +101,7 @@ refused "--patience" --patience 0
 refused "^mlp: --metric acc: unknown" --metric acc
 refused "^mlp: metric rmse: an evaluation with this loss" --metric rmse
 refused "other programs take .pt" --best "$work/x.pt"
-refused "^mlp: --save and best: both name" --save "$work/x" --best "$work/x"
+refused "^mlp: --best $work/x: save writes this file, too" --save "$work/x" --best "$work/x"
 
 # ---- a metric that is no number ----
 awk 'BEGIN { print "a,y"; for (i = 0; i < 40; i++) print i ",5" }' >"$work/equal.csv"

@@ -695,9 +695,10 @@ static void bad_options(void **state) {
       {{.trace = true, .trace_first = 5, .trace_last = 4}, "no such range"},
       {{.save = "x.pt"}, "x.pt: other programs"},
       {{.save = "x.json", .best = "x.json"}, "one would overwrite the other"},
-      {{.save = "x.json", .best = "x.safetensors"}, "best and save: both name x.safetensors"},
+      {{.save = "x.json", .best = "x.safetensors"},
+       "save x.safetensors: best writes this file, too"},
       {{.save = "x.safetensors", .best = "./x.json"}, "one would overwrite the other"},
-      {{.log = "x", .save = ".//x"}, "log and save: both name .//x"},
+      {{.log = "x", .save = ".//x"}, "save .//x: log writes this file, too"},
       {{.options = "[1]"}, "options: must be the text of one JSON object"},
       {{.noted = "{\"a\":"}, "noted: must be the text of one JSON object"},
   };
