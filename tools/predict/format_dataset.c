@@ -8,21 +8,20 @@
 #include "tools/predict/failure.h"
 #include "tools/predict/sample_format.h"
 
-bool is_dataset(const char *name) {
-  const struct sl_dataset_format *format = sl_dataset_detect(name);
-  return format && (!format->generated || access(name, F_OK) != 0);
+const struct sl_dataset_format *dataset_kind(const char *name) {
+  const struct sl_dataset_format *kind = sl_dataset_detect(name);
+  return kind && (!kind->generated || access(name, F_OK) != 0) ? kind : NULL;
 }
 
 /* ---- numbers ---- */
 
 /* Are its samples read without targets, all of them? A table has the inputs' columns then, whatever
  * others there are, and an .npy file, or a slice of it, the inputs. */
-static bool is_inputs_only(const char *name) {
-  const struct sl_dataset_format *format = sl_dataset_detect(name);
-  const char *slice = strstr(name, ".npy[");
+static bool is_inputs_only(const struct samples *s) {
+  const char *name = s->path, *slice = strstr(name, ".npy[");
   size_t length = slice ? (size_t)(slice - name) + 4 : strlen(name), suffix = strlen(".npy");
   return (length > suffix && !strncmp(name + length - suffix, ".npy", suffix)) ||
-         (format && format->own && !strcmp(format->name, "a table"));
+         (s->kind->own && !strcmp(s->kind->name, "a table"));
 }
 
 static int not_a_number(const struct samples *s, int64_t at) {
@@ -67,8 +66,7 @@ static const struct sample_format values_format = {.is_values = true, .next = ne
 
 /* Folders of pictures for a model that takes some: their reader can give them the model's size. */
 static bool are_pictures(const struct samples *s) {
-  const struct sl_dataset_format *format = sl_dataset_detect(s->path);
-  return s->options->preparation.pictures && format && !strcmp(format->name, "pictures");
+  return s->options->preparation.pictures && !strcmp(s->kind->name, "pictures");
 }
 
 static int open_values(struct samples *s, const struct sl_dataset_info *info) {
@@ -91,9 +89,8 @@ static int open_values(struct samples *s, const struct sl_dataset_info *info) {
  * of those that --inputs gives, whatever others there are. */
 static void choose_reading(struct samples *s, struct sl_reader_options *options) {
   const struct sl_model_notes *notes = s->options->preparation.notes;
-  const struct sl_dataset_format *format = sl_dataset_detect(s->path);
   const struct preparation *preparation = &s->options->preparation;
-  bool own = format && format->own && !format->generated;
+  bool own = s->kind->own && !s->kind->generated;
   options->seed = s->options->seed;
   options->skip_bad = s->options->skip_bad;
   if (own && s->options->fold) snprintf(s->fold, sizeof s->fold, "fold:%s", s->options->fold);
@@ -103,12 +100,11 @@ static void choose_reading(struct samples *s, struct sl_reader_options *options)
     options->width = preparation->shape.dim[2];
   }
   options->inputs = s->options->arrays;
-  if (is_inputs_only(s->path)) {
+  if (is_inputs_only(s)) {
     options->inputs_only = true;
     options->column_count = notes->column_count;
     options->columns = notes->columns;
-  } else if ((s->options->arrays || *s->options->inputs) && format &&
-             !strcmp(format->name, "arrays")) {
+  } else if ((s->options->arrays || *s->options->inputs) && !strcmp(s->kind->name, "arrays")) {
     options->inputs_only = true;
     if (!s->options->arrays) options->inputs = s->options->inputs;
     if (*s->options->tokens) options->tokens = s->options->tokens;

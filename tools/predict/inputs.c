@@ -71,7 +71,7 @@ int find_inputs(struct program *p) {
   for (int i = 0; i < count && code == EXIT_DONE; i++) {
     if (is_folder(names[i]))
       code = add_folder(p, names[i]);
-    else if (!strcmp(names[i], "-") || is_dataset(names[i]) || access(names[i], R_OK) == 0)
+    else if (!strcmp(names[i], "-") || dataset_kind(names[i]) || access(names[i], R_OK) == 0)
       add_input(p, names[i]);
     else
       code = fail(EXIT_FAILED, "%s: cannot be opened: %s", names[i], strerror(errno));

@@ -25,8 +25,9 @@ struct samples {
   struct sl__picture picture;
   uint8_t *bytes; /* one sample, or a whole file of pictures */
   size_t size, at;
-  struct sl_dataset *set; /* a dataset that the library opened, or NULL */
-  char fold[48];          /* "fold:2/5" for its reader */
+  const struct sl_dataset_format *kind; /* of a dataset that the library opens, or NULL */
+  struct sl_dataset *set;               /* that dataset, when it is open */
+  char fold[48];                        /* "fold:2/5" for its reader */
 };
 
 #define SAMPLE_FORMAT(upper, lower) extern const struct sample_format lower##_format;

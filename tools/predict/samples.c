@@ -93,9 +93,10 @@ static int open_set(struct samples *s) {
 }
 
 static int open_one(struct samples *s) {
-  if (s->options->arrays && !is_dataset(s->path))
+  s->kind = dataset_kind(s->path);
+  if (s->options->arrays && !s->kind)
     return samples_bad(s, "has no arrays by name; leave --inputs out");
-  int code = is_dataset(s->path) ? open_set(s) : open_file(s);
+  int code = s->kind ? open_set(s) : open_file(s);
   return code == EXIT_DONE && s->format->open ? s->format->open(s) : code;
 }
 

@@ -33,8 +33,9 @@ struct origin {
   int64_t index, label; /* label -1: none */
 };
 
-/* Does the library open it as a dataset? A file with the name of a generated set goes first. */
-bool is_dataset(const char *name);
+/* The format, if the library opens it as a dataset; else NULL. A file with the name of a generated
+ * set goes first. */
+const struct sl_dataset_format *dataset_kind(const char *name);
 
 /* Returns NULL after a failure. */
 struct samples;
