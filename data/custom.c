@@ -62,8 +62,7 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
   enum sl_status status = set->fill(&task);
   if (status != SL_OK) return fail_as_told(dataset, &task, status);
   status = sl__check_rows(dataset, count, samples, rows);
-  if (status == SL_OK) sl__normalise_rows(&dataset->info, count, rows);
-  return status;
+  return status == SL_OK ? sl__normalise_checked(dataset, count, samples, rows) : status;
 }
 
 static void free_custom(struct sl_dataset *dataset) {

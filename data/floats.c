@@ -2,6 +2,7 @@
 #include "data/floats.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -157,6 +158,52 @@ enum sl_status sl__check_rows(const struct sl_dataset *set, int64_t count, const
                   info->classes - 1);
 }
 
+/* "value 7", or the name of its field or column. */
+static const char *name_value(const struct sl_dataset_info *info, bool target, size_t at,
+                              char *text, size_t size) {
+  const struct sl_row_field *fields = target ? info->targets : info->inputs;
+  const char *name =
+      target && (int64_t)at < info->target_name_count ? info->target_names[at] : NULL;
+  for (int f = 0; f < (target ? info->target_count : info->input_count); f++)
+    if ((int64_t)at >= fields[f].first) name = fields[f].name;
+  for (int64_t c = 0, first = 0; !target && c < info->column_count && (int64_t)at >= first; c++) {
+    name = info->columns[c].name;
+    first += info->columns[c].text_count ? info->columns[c].text_count : 1;
+  }
+  if (name)
+    snprintf(text, size, "the value of '%.60s'", name);
+  else
+    snprintf(text, size, "%s %zu", target ? "target" : "value", at);
+  return text;
+}
+
+/* Infinite values among rows that were finite, or missing, before they were normalised. */
+static enum sl_status check_normal(const struct sl_dataset *set, bool target, int64_t count,
+                                   const int64_t *samples, const float *values) {
+  const struct sl_dataset_info *info = &set->info;
+  size_t size = target ? set->target_size : set->sample_size, at = 0;
+  size_t channels = (size_t)(target ? info->target_channels : info->channels);
+  char what[96];
+  int64_t row = first_bad_value(values, count, size, true, &at);
+  if (row == count) return SL_OK;
+  size_t c = at / (size / channels);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "%s: sample %lld: %s is too large for f32 when it is normalised: mean %g, "
+                  "deviation %g; leave the sample out",
+                  info->name, (long long)(samples ? samples[row] : row),
+                  name_value(info, target, at, what, sizeof what),
+                  (double)(target ? info->target_mean : info->mean)[c],
+                  (double)(target ? info->target_deviation : info->deviation)[c]);
+}
+
+enum sl_status sl__normalise_checked(const struct sl_dataset *set, int64_t count,
+                                     const int64_t *samples, const struct sl__rows *rows) {
+  sl__normalise_rows(&set->info, count, rows);
+  enum sl_status status = check_normal(set, false, count, samples, rows->x);
+  if (status != SL_OK || !rows->targets) return status;
+  return check_normal(set, true, count, samples, rows->targets);
+}
+
 enum sl_status sl__float_set_begin(const struct sl__dataset_kind *kind, size_t size,
                                    const struct sl_dataset_options *o, struct sl_dataset **result) {
   struct sl_dataset *set = NULL;
@@ -209,8 +256,7 @@ static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, cons
       memcpy(rows->targets + to * targets, set->targets + from * targets,
              targets * sizeof *set->targets);
   }
-  sl__normalise_rows(&dataset->info, count, rows);
-  return SL_OK;
+  return sl__normalise_checked(dataset, count, samples, rows);
 }
 
 static void free_floats(struct sl_dataset *dataset) {

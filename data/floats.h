@@ -17,5 +17,9 @@ enum sl_status sl__check_rows(const struct sl_dataset *set, int64_t count, const
 /* Normalises inputs and targets in place. */
 void sl__normalise_rows(const struct sl_dataset_info *info, int64_t count,
                         const struct sl__rows *rows);
+/* The same for rows that sl__check_rows accepts. SL_BAD_ARGUMENT where a value becomes infinite: it
+ * is far from the mean of a small deviation. */
+enum sl_status sl__normalise_checked(const struct sl_dataset *set, int64_t count,
+                                     const int64_t *samples, const struct sl__rows *rows);
 
 #endif

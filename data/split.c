@@ -53,7 +53,7 @@ static enum sl_status fill(const struct sl_dataset *set, int64_t count, const in
   SL__TRY(part->base->kind->fill(part->base, count, numbers, rows));
   if (part->mean) fill_missing(part, count, rows->x);
   SL__TRY(sl__check_rows(set, count, numbers, rows));
-  sl__normalise_rows(&set->info, count, rows);
+  SL__TRY(sl__normalise_checked(set, count, numbers, rows));
 out:
   free(mapped);
   return status;

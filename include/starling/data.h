@@ -165,7 +165,8 @@ struct sl_reader_options {
  * train: the training part, else what is held back from it. Unless options.raw is set, inputs, and
  * targets that are values, are normalised by means and deviations measured on the training part (of
  * more than 2^26 values on as many, evenly spread, at least 1,024 samples): of each value of a
- * vector, of each channel of an image, of a matrix as a whole. options NULL: all zero.
+ * vector, of each channel of an image, of a matrix as a whole. A sample with a value that would
+ * then be infinite is refused when it is read. options NULL: all zero.
  * \return SL_IO, SL_BAD_FILE, SL_BAD_SHAPE; SL_BAD_ARGUMENT for an option that the format does not
  * have; SL_UNSUPPORTED without the library that the files need. */
 SL_API enum sl_status sl_dataset_read(const char *name, const struct sl_reader_options *options,

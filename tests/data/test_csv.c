@@ -337,6 +337,24 @@ static void test_normalised(void **state) {
   sl_dataset_free(set);
 }
 
+/* Small units are as good as any, but a value far outside the training's has no float then. */
+static void test_tiny_deviations(void **state) {
+  (void)state;
+  struct sl_reader_options options = {.target = "y"};
+  const char *path = put_text("t.csv", "a,mass,y\n1,1e-30,1e-39\n2,2e-30,2e-39\n3,3e-30,3e-39\n");
+  options.validation = put_text("v.csv", "a,mass,y\n5,9e-30,2e-39\n5,1e10,2e-39\n5,1e-30,7\n");
+  struct sl_dataset *set;
+  float x[2], y;
+  OK(sl_dataset_read(path, &options, false, &set));
+  OK(sl_dataset_get_targets(set, 0, x, &y));
+  assert_true(fabsf(x[1] - 7 / sqrtf(2 / 3.0f)) < 1e-4f && fabsf(y) < 1e-4f);
+  FAILS(sl_dataset_get_targets(set, 1, x, &y), SL_BAD_ARGUMENT,
+        "sample 1: the value of 'mass' is too large for f32 when it is normalised: mean 2e-30, "
+        "deviation 8.16");
+  FAILS(sl_dataset_get_targets(set, 2, x, &y), SL_BAD_ARGUMENT, "sample 2: the value of 'y' is");
+  sl_dataset_free(set);
+}
+
 /* A part's samples have the table's numbers, and the set's name says how many rows it lacks. */
 static void test_numbers(void **state) {
   (void)state;
@@ -572,16 +590,16 @@ static void test_inputs_only_set(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fields),         cmocka_unit_test(test_quotes),
-      cmocka_unit_test(test_classes),        cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_decimal_commas), cmocka_unit_test(test_columns),
-      cmocka_unit_test(test_missing),        cmocka_unit_test(test_locale),
-      cmocka_unit_test(test_many_texts),     cmocka_unit_test(test_set),
-      cmocka_unit_test(test_numbers),        cmocka_unit_test(test_normalised),
-      cmocka_unit_test(test_split),          cmocka_unit_test(test_validation_file),
-      cmocka_unit_test(test_folds),          cmocka_unit_test(test_allocations),
-      cmocka_unit_test(test_inputs_only),    cmocka_unit_test(test_inputs_only_set),
-      cmocka_unit_test(test_same_names),
+      cmocka_unit_test(test_fields),          cmocka_unit_test(test_quotes),
+      cmocka_unit_test(test_classes),         cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_decimal_commas),  cmocka_unit_test(test_columns),
+      cmocka_unit_test(test_missing),         cmocka_unit_test(test_locale),
+      cmocka_unit_test(test_many_texts),      cmocka_unit_test(test_set),
+      cmocka_unit_test(test_numbers),         cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_tiny_deviations), cmocka_unit_test(test_split),
+      cmocka_unit_test(test_validation_file), cmocka_unit_test(test_folds),
+      cmocka_unit_test(test_allocations),     cmocka_unit_test(test_inputs_only),
+      cmocka_unit_test(test_inputs_only_set), cmocka_unit_test(test_same_names),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

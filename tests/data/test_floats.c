@@ -94,6 +94,14 @@ static void test_normalisation(void **state) {
   assert_true(sl_dataset_info(set)->target_mean[0] == 0);
   sl_dataset_free(set);
 
+  options.channels = 1;
+  options.mean = &(float){0};
+  options.deviation = &(float){1e-37f};
+  set = new_floats(&options, false);
+  FAILS(sl_dataset_get_targets(set, 2, x, t), SL_BAD_ARGUMENT,
+        "sample 2: value 0 is too large for f32 when it is normalised");
+  sl_dataset_free(set);
+
   OK(sl_measure(inputs, COUNT, &SL_SHAPE(FEATURES), FEATURES, found[0], found[1]));
   for (int c = 0; c < FEATURES; c++) { /* of 0, 100, ... 1000, and c */
     assert_true(fabsf(found[0][c] - (float)(500 + c)) < 1e-3f);

@@ -65,6 +65,8 @@ printf 'kind,b\nup,1\n' >less.csv
 refused 1 'no column a; its columns are kind, b' "$predict" y.json less.csv
 printf 'kind,b,a\nleft,1,1\n' >left.csv
 refused 1 '"left" does not occur in the training' "$predict" y.json left.csv
+printf 'kind,b,a\nup,1,3.3e38\n' >huge.csv
+refused 1 'value 0 of sample 0 is too large for f32 when it is normalised' "$predict" y.json huge.csv
 printf 'kind,b,a\nup,,1\n' >empty.csv
 refused 1 'is a missing value' "$predict" y.json empty.csv
 run mlp.json --data table.csv --target y --missing mean --epochs 1 --save mean.json &&

@@ -29,6 +29,13 @@ static int not_a_number(const struct samples *s, int64_t at) {
               (long long)at, (long long)s->index);
 }
 
+static int not_normal(const struct samples *s, int64_t at) {
+  return fail(EXIT_FAILED,
+              "%s: value %lld of sample %lld is too large for f32 when it is normalised as in the "
+              "model's training",
+              s->path, (long long)at, (long long)s->index);
+}
+
 /* Numbers as the model's training normalised them. Where it was trained on bytes, so are these. A
  * missing field of a table, which the training allowed, becomes the training's mean. */
 static int normalise_inputs(const struct samples *s, float *values) {
@@ -44,6 +51,7 @@ static int normalise_inputs(const struct samples *s, float *values) {
       if (isnan(raw) && info->column_count && notes->channels) raw = notes->mean[to];
       if (!isfinite(raw)) return not_a_number(s, c * plane + i);
       if (notes->channels) *value = (raw - notes->mean[to]) / notes->deviation[to];
+      if (!isfinite(*value)) return not_normal(s, c * plane + i);
     }
   }
   return EXIT_DONE;
