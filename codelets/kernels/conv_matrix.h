@@ -26,7 +26,7 @@ struct sl__conv_images {
   int64_t count, x, y;
 };
 
-/* Floats of scratch memory for at most so many images. */
+/* Floats of scratch memory for at most this number of images. */
 int64_t sl__conv_matrix_scratch(const struct sl__conv_windows *w, int64_t outputs, int64_t images);
 
 /* The products of images x [channels, height, width] and y [outputs, out_height, out_width] with
