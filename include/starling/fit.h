@@ -82,8 +82,7 @@ struct sl_fit_result {
  * other ranks write their own logs only. Over ranks all must have the same options. */
 struct sl_fit_options {
   /** How long, counted from the trainer's first step (a trainer that has made steps goes on, with
-   * another loader, too, but without checkpoints). Both 0: 10 epochs; both given: the shorter one.
-   */
+   * another loader, too). Both 0: 10 epochs; both given: the shorter one. */
   int64_t epochs, steps;
 
   /** What is evaluated after each epoch, and at the end; NULL: nothing. dist_async: rank 0 alone
@@ -112,8 +111,9 @@ struct sl_fit_options {
 
   /** Folder of checkpoints, for this run alone: checkpoint-STEP.safetensors and manifest.json,
    * which doc/checkpoints.md describes. It is made if it is missing. A checkpoint that cannot be
-   * written now is told by on_warning, and the run goes on; the last one must succeed. NULL: none.
-   */
+   * written now is told by on_warning, and the run goes on; the last one must succeed. After N
+   * steps a run begins only with a loader that is at its batch N (sl_loader_seek_batch), where
+   * steps with another loader, evaluations and seeks do not leave it. NULL: none. */
   const char *checkpoint;
   int64_t checkpoint_every;  /**< steps; 0: an epoch's */
   double checkpoint_minutes; /**< above 0: by the clock instead; not for dist_async */

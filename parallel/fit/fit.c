@@ -60,6 +60,10 @@ static enum sl_status start_alone(struct sl__fit *fit) {
   if (!o->validation && (o->patience || o->best))
     return sl__fail(SL_BAD_ARGUMENT, "%s: needs evaluations; give a loader for validation",
                     o->patience ? "patience" : "best");
+  if (o->checkpoint && o->validation == fit->train)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "validation: is the loader that trains, which evaluations move on, so no run "
+                    "could go on from a checkpoint; give a loader of its own");
   if (o->checkpoint_minutes > 0 && fit->distributed && !fit->in_step)
     return sl__fail(SL_BAD_ARGUMENT,
                     "checkpoint_minutes %g: ranks out of step (dist_async) meet after a number of "
@@ -70,29 +74,35 @@ static enum sl_status start_alone(struct sl__fit *fit) {
   return o->checkpoint && !fit->rank ? sl__fit_take_folder(&fit->saving.folder, o->resume) : SL_OK;
 }
 
-/* Steps of another loader, whose place in its data says nothing of this one's. */
-static bool has_steps_of_another_loader(const struct sl__fit *fit) {
-  const struct sl_loader *last = fit->trainer->next_batch.loader;
-  return fit->begun.step && last && last != fit->train && !*fit->saving.folder.newest;
+/* A checkpoint notes the loader's place, and a run goes on from one only if that is the place of as
+ * many steps. Steps of another loader, evaluations and seeks leave it elsewhere. A server reads no
+ * batches. */
+static enum sl_status check_place(const struct sl__fit *fit) {
+  int64_t epoch, index, length = fit->epoch_steps;
+  if (!fit->options.checkpoint || !fit->works) return SL_OK;
+  sl_loader_tell(fit->train, &epoch, &index);
+  if (epoch == fit->begun_at / length && index == fit->begun_at % length) return SL_OK;
+  return sl__fail(
+      SL_BAD_ARGUMENT,
+      "checkpoint: the trainer has made %lld steps, and the loader is at batch %lld of "
+      "epoch %lld (after an evaluation, a seek, or steps with another loader?), so no "
+      "run could go on from a checkpoint; seek it to batch %lld of epoch %lld, or leave "
+      "checkpoints out",
+      (long long)fit->begun.step, (long long)index, (long long)epoch,
+      (long long)(fit->begun_at % length), (long long)(fit->begun_at / length));
 }
 
-/* The steps that were made before; with another number of ranks the data continue at the same
- * place, with a step of another size, and so does the schedule of rates. */
+/* The steps that were made before. A resumed run with another number of ranks goes on at the same
+ * place in the data, with a step of another size, and so does the schedule of rates. */
 static enum sl_status find_position(struct sl__fit *fit) {
-  fit->begun = sl_trainer_position(fit->trainer);
-  if (has_steps_of_another_loader(fit)) {
-    fit->begun_at = fit->begun.step;
-    if (!fit->options.checkpoint) return SL_OK;
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "checkpoint: the trainer made its %lld steps with another loader, and no run "
-                    "could go on from a checkpoint of both; leave checkpoints out, or make a new "
-                    "trainer",
-                    (long long)fit->begun.step);
-  }
-  fit->begun_at = fit->begun.epoch * fit->epoch_steps + fit->begun.index;
-  if (fit->has_loaded) fit->trainer->schedule_shift = fit->begun_at - fit->begun.step;
-  if (fit->begun_at == fit->begun.step || fit->distributed || !*fit->saving.folder.newest)
-    return SL_OK;
+  struct sl_trainer *t = fit->trainer;
+  fit->begun = sl_trainer_position(t);
+  int64_t place = fit->begun.epoch * fit->epoch_steps + fit->begun.index;
+  bool is_resumed = *fit->saving.folder.newest;
+  if (is_resumed && fit->distributed) t->schedule_shift = place - fit->begun.step;
+  fit->begun_at = fit->begun.step + t->schedule_shift;
+  if (!is_resumed) return check_place(fit);
+  if (fit->begun_at == place) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
                   "%s: step %lld is elsewhere in the data; was the batch another then?",
                   fit->saving.folder.newest, (long long)fit->begun.step);
@@ -100,11 +110,9 @@ static enum sl_status find_position(struct sl__fit *fit) {
 
 /* Rank 0 has what the checkpoint notes. */
 static enum sl_status resume(struct sl__fit *fit) {
-  int64_t made = fit->trainer->step;
   enum sl_status status =
       sl__checkpoints_resume(&fit->saving.folder, fit->context, fit->trainer, fit->train);
   if (status != SL_OK) return status;
-  fit->has_loaded = fit->distributed && fit->trainer->step != made;
   const char *before = sl_trainer_loaded_options(fit->trainer);
   char *now = sl__fit_noted(fit);
   if (now) fit->saving.changes = sl__fit_changes(before, now);
@@ -161,7 +169,7 @@ enum sl_status sl__fit_open(struct sl__fit *fit) {
   enum sl_status status = sl__fit_share(fit, start_alone(fit));
   if (status == SL_OK) plan_steps(fit);
   if (status == SL_OK && o->checkpoint && o->resume) status = resume(fit);
-  if (status == SL_OK) status = find_position(fit);
+  if (status == SL_OK) status = sl__fit_share(fit, find_position(fit));
   if (status == SL_OK) status = plan_trace(fit);
   return status == SL_OK ? open_log(fit) : status;
 }

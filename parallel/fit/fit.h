@@ -31,9 +31,8 @@ struct sl__fit {
   bool common;               /* all ranks fail with the same message */
   /* position */
   int64_t epoch_steps, steps, epochs; /* steps an epoch; steps and epochs in all */
-  bool has_loaded;                    /* a checkpoint of ranks, perhaps of another number */
-  int64_t begun_at;                   /* position in the data, in steps of this run's size */
   struct sl_position begun;           /* where this call began */
+  int64_t begun_at;                   /* its step, in steps of this run's size */
   /* files */
   char *own_log; /* this rank's path */
   struct sl__run_log *log;

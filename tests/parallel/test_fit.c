@@ -336,27 +336,88 @@ static void pending_steps_count_once(void **state) {
   }
 }
 
-/* Steps count on with another loader, which has other epochs; no checkpoint can say so. */
-static void another_loader_goes_on(void **state) {
-  struct run run;
+/* sl_fit to `steps` in all makes those that are missing. */
+static void assert_goes_on(struct run *run, int loader, int64_t steps) {
   struct watcher w;
   struct sl_fit_result result;
-  (void)state;
-  open_run(&run, true);
-  OK(sl_fit(run.trainer, run.loaders[0], &(struct sl_fit_options){.epochs = 2}, &result));
-  assert_int_equal(result.step, 2 * PER_EPOCH);
-  struct sl_fit_options options = watched(&w, &run);
+  struct sl_fit_options options = watched(&w, run);
+  int64_t made = sl_trainer_position(run->trainer).step;
   options.validation = NULL;
   options.epochs = 0;
-  options.steps = 2 * PER_EPOCH + 5;
-  OK(sl_fit(run.trainer, run.loaders[1], &options, &result));
+  options.steps = steps;
+  OK(sl_fit(run->trainer, run->loaders[loader], &options, &result));
   assert_int_equal(result.end, SL_FIT_DONE);
-  assert_int_equal(result.step, 2 * PER_EPOCH + 5);
-  assert_int_equal(w.steps, 5);
-  options.checkpoint = in_folder("mixed");
-  options.steps += 5;
-  FAILS(sl_fit(run.trainer, run.loaders[0], &options, &result), SL_BAD_ARGUMENT,
-        "made its 13 steps with another loader");
+  assert_int_equal(result.step, steps);
+  assert_int_equal(w.steps, steps - made);
+  assert_int_equal(sl_trainer_position(run->trainer).step, steps);
+}
+
+/* No run could go on from a checkpoint whose place in the data is not that of its step. */
+static void assert_no_checkpoints(struct run *run, int loader, const char *message) {
+  const struct sl_fit_options options = {.steps = 100, .checkpoint = in_folder("mixed")};
+  FAILS(sl_fit(run->trainer, run->loaders[loader], &options, NULL), SL_BAD_ARGUMENT, message);
+}
+
+/* Steps count on with another loader, which has other epochs, and in a second call, too. */
+static void another_loader_goes_on(void **state) {
+  struct run run;
+  (void)state;
+  open_run(&run, true);
+  assert_goes_on(&run, 0, 2 * PER_EPOCH);
+  assert_goes_on(&run, 1, 2 * PER_EPOCH + 5);
+  assert_no_checkpoints(&run, 0, "made 13 steps, and the loader is at batch 0 of epoch 2");
+  assert_no_checkpoints(&run, 1, "made 13 steps, and the loader is at batch 2 of epoch 1");
+  assert_goes_on(&run, 1, 2 * PER_EPOCH + 6);
+  assert_goes_on(&run, 0, 2 * PER_EPOCH + 7);
+  close_run(&run);
+  open_run(&run, true);
+  take_steps(run.trainer, run.loaders[0], PER_EPOCH + 1, NULL);
+  take_steps(run.trainer, run.loaders[1], 2, NULL);
+  assert_goes_on(&run, 1, PER_EPOCH + 5);
+  close_run(&run);
+}
+
+/* A loader that something else moves has another place than the steps. */
+static void a_moved_loader_goes_on(void **state) {
+  struct run run;
+  double loss, accuracy;
+  (void)state;
+  open_run(&run, true);
+  take_steps(run.trainer, run.loaders[0], PER_EPOCH - 1, NULL);
+  OK(sl_loader_seek(run.loaders[0], 0));
+  take_steps(run.trainer, run.loaders[0], 2, NULL);
+  assert_goes_on(&run, 0, PER_EPOCH + 2);
+  assert_no_checkpoints(&run, 0, "seek it to batch 2 of epoch 1");
+  close_run(&run);
+  open_run(&run, true);
+  assert_goes_on(&run, 0, PER_EPOCH);
+  OK(sl_trainer_evaluate(run.trainer, run.loaders[0], &loss, &accuracy));
+  assert_no_checkpoints(&run, 0, "seek it to batch 0 of epoch 1");
+  assert_goes_on(&run, 0, PER_EPOCH + 1);
+  assert_goes_on(&run, 0, PER_EPOCH + 2);
+  close_run(&run);
+}
+
+/* An evaluation before the run moves the loader on; sought back, its checkpoints can be used. */
+static void checkpoints_need_the_place(void **state) {
+  struct run run;
+  double loss, accuracy;
+  struct sl_fit_options options = {
+      .steps = 6, .checkpoint = in_folder("sought"), .checkpoint_every = 3, .resume = true};
+  (void)state;
+  open_run(&run, true);
+  OK(sl_trainer_evaluate(run.trainer, run.loaders[0], &loss, &accuracy));
+  FAILS(fit(&run, &options, NULL), SL_BAD_ARGUMENT,
+        "made 0 steps, and the loader is at batch 0 of epoch 1");
+  OK(sl_loader_seek(run.loaders[0], 0));
+  OK(fit(&run, &options, NULL));
+  close_run(&run);
+  open_run(&run, true);
+  options.steps = PER_EPOCH * 2;
+  OK(fit(&run, &options, NULL));
+  assert_weights(run.model, 2);
+  options.validation = run.loaders[0];
+  FAILS(fit(&run, &options, NULL), SL_BAD_ARGUMENT, "validation: is the loader that trains");
   close_run(&run);
 }
 
@@ -1010,6 +1071,8 @@ int main(void) {
       cmocka_unit_test(fit_is_the_plain_loop),
       cmocka_unit_test(a_second_call_goes_on),
       cmocka_unit_test(another_loader_goes_on),
+      cmocka_unit_test(a_moved_loader_goes_on),
+      cmocka_unit_test(checkpoints_need_the_place),
       cmocka_unit_test(checkpoints_rotate),
       cmocka_unit_test(resumes_to_the_bit),
       cmocka_unit_test(a_stop_at_an_epochs_end),
