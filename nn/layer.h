@@ -40,7 +40,7 @@ struct sl__layer;
 struct sl__loss;
 struct sl__onnx_writer;
 
-/* Largest number of values of a sample or of a layer's block, so that their bytes fit a size_t. */
+/* Largest number of values of a sample or of a layer's output, so that their bytes fit a size_t. */
 #define SL__MOST_VALUES (1ll << 40)
 
 /* One layer on one slice (replica, microbatch) of a batch. */

@@ -196,13 +196,14 @@ static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
   }
 }
 
+/* A block is a tensor of one dimension. */
 static enum sl_status check_size(const struct sl__layer *layer) {
   char text[96];
   if (sl_shape_count(&layer->out) > SL__MOST_VALUES)
     return sl__layer_fail(layer, SL_BAD_SHAPE, "its output of %s has more than 2^40 values",
                           sl_shape_text(&layer->out, text, sizeof text));
-  if (layer->params.total > SL__MOST_VALUES || layer->buffers.total > SL__MOST_VALUES)
-    return sl__layer_fail(layer, SL_BAD_SHAPE, "it has more than 2^40 parameters");
+  if (layer->params.total > SL__MOST_ROWS || layer->buffers.total > SL__MOST_ROWS)
+    return sl__layer_fail(layer, SL_BAD_SHAPE, "it has more than 2^32 - 1 parameters");
   return SL_OK;
 }
 

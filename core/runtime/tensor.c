@@ -9,17 +9,17 @@
 
 size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
 
-/* StarPU counts a vector's rows in 32 bits. */
 static enum sl_status check_shape(const struct sl_shape *shape, enum sl_type type, size_t *bytes) {
   char text[96];
   int64_t count = 1;
   bool fits = shape->ndim >= 1 && shape->ndim <= SL_MAX_DIMS;
   for (int i = 0; fits && i < shape->ndim; i++)
     fits = shape->dim[i] >= 1 && !__builtin_mul_overflow(count, shape->dim[i], &count);
-  fits = fits && shape->dim[0] <= UINT32_MAX && count <= (INT64_MAX >> 4);
+  fits = fits && shape->dim[0] <= SL__MOST_ROWS && count <= (INT64_MAX >> 4);
   if (!fits)
     return sl__fail(SL_BAD_SHAPE,
-                    "a tensor cannot have shape %s: 1 to %d dimensions, each at least 1",
+                    "a tensor cannot have shape %s: 1 to %d dimensions, each at least 1, the first "
+                    "below 2^32, and fewer than 2^59 values",
                     sl_shape_text(shape, text, sizeof text), SL_MAX_DIMS);
   *bytes = (size_t)count * sl__type_size(type);
   return SL_OK;

@@ -26,6 +26,9 @@ struct sl__tensor {
   struct sl__chain *chain; /* whose links have written it (core/runtime/chain.h); or NULL */
 };
 
+/* StarPU counts a vector's rows in 32 bits. */
+#define SL__MOST_ROWS ((int64_t)UINT32_MAX)
+
 size_t sl__type_size(enum sl_type type);
 
 /* Temporary: memory comes with the first write and goes with sl__tensor_invalidate. */

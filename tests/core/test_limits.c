@@ -137,6 +137,17 @@ static void check_values(struct sl__tensor *t, float value) {
   free(values);
 }
 
+static void test_shapes(void **state) {
+  (void)state;
+  struct sl__tensor *t;
+  struct sl_context *context = open_limited("cpu=4M", folder, 0);
+  FAILS(sl__tensor_kept(context, &SL_SHAPE(3, 0), SL_F32, &t), SL_BAD_SHAPE, "shape [3, 0]");
+  FAILS(sl__tensor_kept(context, &SL_SHAPE(1ll << 32), SL_F32, &t), SL_BAD_SHAPE,
+        "shape [4294967296]: 1 to 5 dimensions, each at least 1, the first below 2^32");
+  assert_null(t);
+  sl_close(context);
+}
+
 /* 16 tensors of 1 MiB in 4 MiB, written and read twice. */
 static void test_out_and_in(void **state) {
   (void)state;
@@ -287,11 +298,12 @@ static void test_stall(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lists),      cmocka_unit_test(test_folders),
-      cmocka_unit_test(test_options),    cmocka_unit_test(test_environment),
-      cmocka_unit_test(test_out_and_in), cmocka_unit_test(test_pieces),
-      cmocka_unit_test(test_too_large),  cmocka_unit_test(test_used_up),
-      cmocka_unit_test(test_long_task),  cmocka_unit_test(test_stall)};
+      cmocka_unit_test(test_lists),   cmocka_unit_test(test_folders),
+      cmocka_unit_test(test_options), cmocka_unit_test(test_environment),
+      cmocka_unit_test(test_shapes),  cmocka_unit_test(test_out_and_in),
+      cmocka_unit_test(test_pieces),  cmocka_unit_test(test_too_large),
+      cmocka_unit_test(test_used_up), cmocka_unit_test(test_long_task),
+      cmocka_unit_test(test_stall)};
   unsetenv("STARPU_PREFETCH");
   if (!mkdtemp(folder)) return 1;
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

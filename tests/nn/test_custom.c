@@ -666,8 +666,11 @@ static void nonsense_of_infer_is_refused(void **state) {
   REFUSED(SL_BAD_ARGUMENT, "how does it begin", PARAMETER("weight", {1, {2}}, .fan_in = 2));
   REFUSED(SL_BAD_ARGUMENT, "weight twice", PARAMETER("weight", {1, {2}}, .filled = true);
           PARAMETER("weight", {1, {2}}, .filled = true));
-  REFUSED(SL_BAD_SHAPE, "2^40 parameters",
+  REFUSED(SL_BAD_SHAPE, "2^32 - 1 parameters",
           PARAMETER("weight", {2, {1ll << 39, 1ll << 39}}, .filled = true));
+  REFUSED(SL_BAD_SHAPE, "layer l (odd): it has more than 2^32 - 1 parameters",
+          PARAMETER("weight", {2, {1 << 16, (1 << 16) - 1}}, .filled = true);
+          PARAMETER("bias", {1, {1 << 16}}, .filled = true));
   REFUSED(SL_NO_MEMORY, "refuses these options", says.input_count = SL_NO_MEMORY);
   REFUSED(SL_BAD_ARGUMENT, "refuses these options", says.input_count = 777);
 #undef REFUSED

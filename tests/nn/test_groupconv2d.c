@@ -1,5 +1,7 @@
 /* Convolutions with groups, dilation, and transposed ones against naive loops in double precision
  * and their finite differences. */
+#include <limits.h>
+
 #include "tests/common/layer_check.h"
 
 /* A case with the chosen kernels, and with products of matrices. */
@@ -501,6 +503,8 @@ static void strange_options_are_refused(void **state) {
   CONV(SL_BAD_ARGUMENT, "dilation -1x-1", .dilation_h = -1);
   CONV(SL_BAD_ARGUMENT, "dilation 1x40000", .dilation_w = 40000, .dilation_h = 1);
   CONV(SL_BAD_SHAPE, "does not fit", .dilation_h = 3);
+  FAILS(sl_conv2d(m, "x", &(struct sl_conv2d_options){.channels = INT_MAX, .kernel_h = 1}),
+        SL_BAD_SHAPE, "layer x (conv2d): it has more than 2^32 - 1 parameters");
   FAILS(sl_conv1d(m, "x", &(struct sl_conv1d_options){.channels = 2, .kernel = 2}), SL_BAD_SHAPE,
         "takes [C, L], not [4, 6, 6]");
   FAILS(sl_conv1d(flat, "x", &(struct sl_conv1d_options){.channels = 2, .kernel = 2}), SL_BAD_SHAPE,
