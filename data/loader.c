@@ -210,8 +210,8 @@ static enum sl_status check_options(const struct sl_dataset *set,
   if (options->readers == 0) options->readers = default_readers(set);
   if (options->slots == 0) options->slots = default_slots(info, options);
   if (options->batch < 1 || options->batch > INT32_MAX)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 or more", info->name,
-                    (long long)options->batch);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 to %d", info->name,
+                    (long long)options->batch, INT32_MAX);
   if (options->slots < 2 || options->slots > MAX_SLOTS)
     return sl__fail(SL_BAD_ARGUMENT, "%s: %d slots; give 2 to %d", info->name, options->slots,
                     MAX_SLOTS);

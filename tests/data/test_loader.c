@@ -757,9 +757,10 @@ static void test_bad_options(void **state) {
     enum sl_status status;
     const char *message;
   } cases[] = {
-      {{.batch = 0}, SL_BAD_ARGUMENT, "a batch of 0"},
+      {{.batch = 0}, SL_BAD_ARGUMENT, "a batch of 0 samples; give 1 to 2147483647"},
       {{.batch = -1}, SL_BAD_ARGUMENT, "a batch of -1"},
       {{.batch = INT64_MAX}, SL_BAD_ARGUMENT, "a batch of"},
+      {{.batch = 1ll << 33}, SL_BAD_ARGUMENT, "8589934592 samples; give 1 to 2147483647"},
       {{.batch = INT32_MAX, .slots = 1024}, SL_NO_MEMORY, "take a smaller batch"},
       {{.batch = 1, .slots = 1}, SL_BAD_ARGUMENT, "1 slots"},
       {{.batch = 1, .slots = -1}, SL_BAD_ARGUMENT, "-1 slots"},
