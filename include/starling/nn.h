@@ -92,8 +92,9 @@ SL_API enum sl_status sl_dense(struct sl_model *model, const char *name,
  * bias [K] -> y [K, H', W'], H' = (H + 2 pad - dilation (R - 1) - 1) / stride + 1. stride, dilation
  * and groups 0 mean 1; kernel_w, stride_w, dilation_w and pad_w follow *_h if they are 0;
  * pad_h_only: pad_w stays 0. groups = C is a depthwise convolution. \return SL_BAD_SHAPE if the
- * input is not [C, H, W] or H' or W' < 1; SL_BAD_ARGUMENT for pad_h_only with a pad_w, or unless
- * groups divides C and K. */
+ * input is not [C, H, W] or H' or W' < 1; SL_BAD_ARGUMENT for pad_h_only with a pad_w, unless
+ * groups divides C and K, for a pad that is not below the dilated kernel's size, dilation (R - 1) +
+ * 1, and for the activations GELU, GELU_TANH and SILU: append those as a layer, sl_activate. */
 struct sl_conv2d_options {
   struct sl_layer_options layer;
   int channels;
@@ -107,7 +108,8 @@ SL_API enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                                 const struct sl_conv2d_options *options);
 
 /** 1-D convolution, as torch.nn.Conv1d: x [C, L], weight [K, C / groups, R], bias [K] -> y [K, L'],
- * L' = (L + 2 pad - dilation (R - 1) - 1) / stride + 1. Defaults and errors as sl_conv2d's. */
+ * L' = (L + 2 pad - dilation (R - 1) - 1) / stride + 1. Defaults and errors as sl_conv2d's: pad is
+ * below the dilated kernel's size, and GELU, GELU_TANH and SILU are refused (sl_activate). */
 struct sl_conv1d_options {
   struct sl_layer_options layer;
   int channels;
@@ -121,9 +123,9 @@ SL_API enum sl_status sl_conv1d(struct sl_model *model, const char *name,
 /** Transposed 2-D convolution, as torch.nn.ConvTranspose2d: x [C, H, W], weight [C, K / groups, R,
  * S], bias [K] -> y [K, H', W'], H' = (H - 1) stride - 2 pad + dilation (R - 1) + output_pad + 1.
  * Defaults as sl_conv2d's; output_pad_w does not follow output_pad_h.
- * \return as sl_conv2d; SL_BAD_ARGUMENT also for an output_pad that is not below stride or
- * dilation.
- */
+ * \return as sl_conv2d: SL_BAD_ARGUMENT for a pad that is not below the dilated kernel's size and
+ * for GELU, GELU_TANH and SILU (sl_activate); also for an output_pad that is not below stride or
+ * dilation. */
 struct sl_conv_transpose2d_options {
   struct sl_layer_options layer;
   int channels;
@@ -138,7 +140,7 @@ SL_API enum sl_status sl_conv_transpose2d(struct sl_model *model, const char *na
 
 /** Transposed 1-D convolution, as torch.nn.ConvTranspose1d: x [C, L], weight [C, K / groups, R],
  * bias [K] -> y [K, L'], L' = (L - 1) stride - 2 pad + dilation (R - 1) + output_pad + 1. Defaults
- * and errors as sl_conv_transpose2d's. */
+ * and errors as sl_conv_transpose2d's, of pad and of the activations, too. */
 struct sl_conv_transpose1d_options {
   struct sl_layer_options layer;
   int channels;

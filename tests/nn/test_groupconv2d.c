@@ -503,6 +503,8 @@ static void strange_options_are_refused(void **state) {
   CONV(SL_BAD_ARGUMENT, "dilation -1x-1", .dilation_h = -1);
   CONV(SL_BAD_ARGUMENT, "dilation 1x40000", .dilation_w = 40000, .dilation_h = 1);
   CONV(SL_BAD_SHAPE, "does not fit", .dilation_h = 3);
+  CONV(SL_BAD_ARGUMENT, "padding 5x5 must be from 0 to below", .dilation_h = 2, .pad_h = 5);
+  CONV(SL_BAD_ARGUMENT, "silu needs the values", .activation = SL_ACTIVATION_SILU);
   FAILS(sl_conv2d(m, "x", &(struct sl_conv2d_options){.channels = INT_MAX, .kernel_h = 1}),
         SL_BAD_SHAPE, "layer x (conv2d): it has more than 2^32 - 1 parameters");
   FAILS(sl_conv1d(m, "x", &(struct sl_conv1d_options){.channels = 2, .kernel = 2}), SL_BAD_SHAPE,
@@ -517,6 +519,9 @@ static void strange_options_are_refused(void **state) {
   UP_ROW(flat, SL_BAD_SHAPE, "takes [C, L], not [4]", .channels = 2, .kernel = 2);
   UP_ROW(row, SL_BAD_ARGUMENT, "kernel 1x-1", .channels = 2);
   UP_ROW(row, SL_BAD_ARGUMENT, "output_pad 0x2", .channels = 2, .kernel = 2, .output_pad = 2);
+  UP_ROW(row, SL_BAD_ARGUMENT, "padding 0x2", .channels = 2, .kernel = 2, .pad = 2);
+  UP_ROW(row, SL_BAD_ARGUMENT, "gelu needs the values", .channels = 2, .kernel = 2,
+         .activation = SL_ACTIVATION_GELU);
   UP_ROW(row, SL_BAD_ARGUMENT, "groups 3", .channels = 6, .kernel = 2, .groups = 3);
   UP_ROW(row, SL_BAD_SHAPE, "its output would be [2, 0]", .channels = 2, .kernel = 2, .pad = 1);
   UP(m, SL_BAD_ARGUMENT, "channels is 0", .kernel_h = 2);
