@@ -355,7 +355,8 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
 
 static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
   if (op == &sl__op_conv2d_backward_data) return sl__conv_backward_data_pays(a);
-  if (op == &sl__op_conv2d_forward) return !sl__conv_waits_for_weights(a, 4);
+  if (op == &sl__op_conv2d_forward)
+    return a->images < 8 || !sl__conv_waits_for_weights(a, 16);
   return sl__conv_backward_weight_pays(a);
 }
 
