@@ -229,10 +229,12 @@ static enum sl_status groupconv2d_backward_data(struct trial *t, const int64_t *
   return sl__groupconv2d_backward_data(t->context, L, dy, param, dx, &g.options);
 }
 
+/* A NaN goes into the side with the padding: one of the other side, times a zero of the padding, is
+ * NaN on a CPU alone. */
 static enum sl_status groupconv2d_backward_weight(struct trial *t, const int64_t *d) {
   struct groupconv g = groupconv_of(d);
-  struct sl__tensor *x = given(t, t->type, d[11] ? g.y : g.x);
-  struct sl__tensor *dy = given(t, t->type, d[11] ? g.x : g.y);
+  struct sl__tensor *wide = given(t, t->type, g.x), *narrow = given(t, t->type, g.y);
+  struct sl__tensor *x = d[11] ? narrow : wide, *dy = d[11] ? wide : narrow;
   struct sl__tensor *grad =
       added(t, SL_F32, SL_SHAPE(g.params), products((double)sl_shape_count(&g.x) + 1, 1));
   if (t->status != SL_OK) return t->status;
