@@ -140,7 +140,7 @@ enum sl_status sl__fit_log_confusion(struct sl__fit *fit) {
   const struct sl_loader *validation = fit->options.validation;
   struct sl_evaluation *all;
   bool elsewhere = fit->distributed && !fit->in_step && fit->rank; /* rank 0 evaluates alone */
-  bool interrupted = fit->stopped && !fit->gave_up;
+  bool interrupted = fit->stopped && !fit->gave_up && fit->progress.done < fit->steps;
   if (!fit->options.confusion || interrupted || elsewhere) return SL_OK;
   enum sl_status status = sl_trainer_measure(fit->trainer, fit->options.validation, &all);
   if (status != SL_OK) return status;

@@ -44,11 +44,11 @@ static enum sl_status drain(struct sl__fit *fit) {
   return SL_OK;
 }
 
-/* A run that was asked to stop within an epoch makes haste. At an epoch's end it evaluates: the run
- * that goes on from here does not come back to it. */
+/* A run that was asked to stop within an epoch makes haste. After its last step it is done all the
+ * same, and at an epoch's end the run that goes on from here does not come back to it. */
 static bool evaluates(const struct sl__fit *fit, int64_t done) {
   if (fit->distributed && !fit->in_step && fit->rank) return false; /* rank 0 evaluates alone */
-  return !fit->stopped || done % fit->epoch_steps == 0;
+  return !fit->stopped || done == fit->steps || done % fit->epoch_steps == 0;
 }
 
 /* In common steps all ranks know it; out of step the others learn it with a later step of this one,

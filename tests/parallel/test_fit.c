@@ -522,6 +522,28 @@ static void a_stop_at_an_epochs_end(void **state) {
   assert_int_equal(lines_with(in_folder("at_end.jsonl"), "\"test_loss\""), EPOCHS);
 }
 
+/* A run of a step within an epoch, asked to stop while its last step is on its way: it is done, and
+ * ends as such. */
+static void a_stop_in_the_last_step(void **state) {
+  enum { STEPS = PER_EPOCH + 2 };
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.steps = STEPS;
+  options.log = in_folder("last_step.jsonl");
+  options.confusion = true;
+  w.stop_at_step = STEPS - 1;
+  OK(fit(&run, &options, &result));
+  assert_int_equal(result.step, STEPS);
+  assert_int_equal(result.end, SL_FIT_DONE);
+  assert_int_equal(w.evaluations, 2);
+  assert_int_equal(lines_with(options.log, "\"confusion\": ["), 1);
+  close_run(&run);
+}
+
 /* The best value and the count go with the checkpoint: an interruption anywhere, the end of an
  * epoch included, changes nothing. */
 static void early_stopping_survives(void **state) {
@@ -1076,6 +1098,7 @@ int main(void) {
       cmocka_unit_test(checkpoints_rotate),
       cmocka_unit_test(resumes_to_the_bit),
       cmocka_unit_test(a_stop_at_an_epochs_end),
+      cmocka_unit_test(a_stop_in_the_last_step),
       cmocka_unit_test(early_stopping),
       cmocka_unit_test(early_stopping_survives),
       cmocka_unit_test(early_stopping_survives_a_locale),
