@@ -244,6 +244,7 @@ int main(int argc, char **argv) {
       .windows = true,
       .build = build,
       .open_data = open_data,
+      .takes_text = language_takes_text,
       .load = load,
       .write = write_model,
       .save = save,

@@ -198,6 +198,7 @@ int main(int argc, char **argv) {
       .clip = 0.25f,
       .build = build,
       .open_data = open_data,
+      .takes_text = language_takes_text,
       .save = save,
       .tell = tell,
       .unit = unit,

@@ -188,6 +188,13 @@ lm bytes.json 20
 run bytes.json --data grammar --level char --steps 2 --batch 20
 verdict $? "tokens may be bytes"
 refused 1 'digits: cannot be opened' "$train" words.json
+printf 'PK\003\004\000\000' >tokens.npz
+refused 2 '--data tokens.npz: this model takes a text; arrays of tokens need one with "inputs"' \
+  "$train" words.json --data tokens.npz
+refused 2 '--tokens x: this model takes a text; arrays of tokens need one with "inputs"' \
+  "$train" words.json --data tokens.npz --inputs x --tokens x --target y
+refused 2 '--target: a text has no such thing' "$train" words.json --data none.txt --target y
+refused 2 '--augment: a text cannot be shifted' "$train" words.json --data none.txt --augment
 
 # ---- what does not fit, and bad files ----
 refused 1 'takes samples \[4\], but .*samples \[3\]' \

@@ -15,6 +15,8 @@ static enum sl_status open_data(const struct cli *cli, void *input, struct sl_da
   return text_open_data(cli, input, train, test);
 }
 
+static bool takes_text(const void *input) { return text_is_taken(input); }
+
 static enum sl_status save(const char *path, const void *input) { return text_save(input, path); }
 
 /* ---- the program's own options ---- */
@@ -69,6 +71,7 @@ int main(int argc, char **argv) {
       .momentum = 0.9f,
       .open_model = open_model,
       .open_data = open_data,
+      .takes_text = takes_text,
       .save = save};
   int code = run_program(&program, argc, argv);
   sl_vocabulary_free(model.vocabulary);

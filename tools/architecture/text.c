@@ -29,6 +29,10 @@ static enum sl_status open_vocabulary(struct text_model *model, const struct tex
                            &model->vocabulary);
 }
 
+bool text_is_taken(const struct text_model *model) {
+  return architecture_read_tokens(model->model).steps > 0;
+}
+
 enum sl_status text_open_data(const struct cli *cli, struct text_model *model,
                               struct sl_dataset **train, struct sl_dataset **test) {
   struct architecture_tokens tokens = architecture_read_tokens(model->model);

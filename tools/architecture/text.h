@@ -10,6 +10,9 @@ struct text_model {
   struct sl_vocabulary *vocabulary; /* NULL: the model takes no text, or none was read yet */
 };
 
+/* Does it take tokens of a text? */
+bool text_is_taken(const struct text_model *model);
+
 /* Opens the sets of --data: of a model that takes tokens the text's, else program_read_data's. */
 enum sl_status text_open_data(const struct cli *cli, struct text_model *model,
                               struct sl_dataset **train, struct sl_dataset **test);

@@ -101,6 +101,11 @@ static enum sl_status open_token_file(const struct cli *cli, struct language *lm
   return status == SL_OK ? sl_token_file_open(cli->data, &part, test) : status;
 }
 
+bool language_takes_text(const void *input) {
+  (void)input;
+  return true;
+}
+
 enum sl_status language_open_data(const struct cli *cli, struct language *lm, language_set *make,
                                   const void *input, int64_t steps, struct sl_dataset **train,
                                   struct sl_dataset **test) {

@@ -80,6 +80,8 @@ typedef enum sl_status language_set(const void *input, const struct text_part *p
 enum sl_status language_open_data(const struct cli *cli, struct language *language,
                                   language_set *make, const void *input, int64_t steps,
                                   struct sl_dataset **train, struct sl_dataset **test);
+/* struct program's takes_text: yes. */
+bool language_takes_text(const void *input);
 /* Number of tokens. */
 int64_t language_size(const struct language *language);
 void language_close(struct language *language);

@@ -87,9 +87,53 @@ enum sl_status program_read_data(const struct cli *cli, struct sl_dataset **trai
   return status == SL_OK ? sl_dataset_read(cli->data, &options, false, test) : status;
 }
 
+/* The first option of tables, arrays and pictures that was given; NULL: none was. */
+static const char *data_option(const struct cli *cli) {
+  const struct {
+    bool given;
+    const char *name;
+  } options[] = {
+      {cli->target, "target"},     {cli->inputs, "inputs"},   {cli->tokens, "tokens"},
+      {cli->ignore, "ignore"},     {cli->missing, "missing"}, {cli->validation, "validation"},
+      {cli->fold, "fold"},         {cli->height, "size"},     {cli->crop_h, "crop"},
+      {cli->skip_bad, "skip-bad"}, {cli->raw, "no-normalize"}};
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    if (options[i].given) return options[i].name;
+  return NULL;
+}
+
+static bool names_arrays(const char *path) {
+  static const char *const ends[] = {".npz", ".npy", ".h5", ".hdf5"};
+  const char *dot = strrchr(path, '.');
+  for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
+    if (!strcmp(dot, ends[i])) return true;
+  return false;
+}
+
+/* Before the text is read: of another file the reader would say that it is damaged. */
+static int check_text(struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct program *program = session->program;
+  const char *option = data_option(cli);
+  if (!program->takes_text || !program->takes_text(program->cli.input)) return EXIT_DONE;
+  if (cli->tokens || names_arrays(cli->data))
+    return session_fail(session, EXIT_USAGE,
+                        "%s %s: this model takes a text; arrays of tokens need one with "
+                        "\"inputs\", see doc/data.md",
+                        cli->tokens ? "--tokens" : "--data", cli->tokens ? cli->tokens : cli->data);
+  if (cli->augment)
+    return session_fail(session, EXIT_USAGE, "--augment: a text cannot be shifted; leave it out");
+  if (option)
+    return session_fail(session, EXIT_USAGE, "--%s: a text has no such thing; leave it out",
+                        option);
+  return EXIT_DONE;
+}
+
 int session_open_data(struct session *session) {
   const struct cli *cli = &session->cli;
   enum sl_status status;
+  int code = check_text(session);
+  if (code != EXIT_DONE) return code;
   if (session->program->open_data) {
     status = session->program->open_data(cli, session->program->cli.input, &session->train_set,
                                          &session->test_set);
@@ -168,21 +212,6 @@ static int choose_loss(struct session *session) {
   return EXIT_DONE;
 }
 
-/* The first option of tables, arrays and pictures that was given; NULL: none was. */
-static const char *data_option(const struct cli *cli) {
-  const struct {
-    bool given;
-    const char *name;
-  } options[] = {
-      {cli->target, "target"},     {cli->inputs, "inputs"},   {cli->tokens, "tokens"},
-      {cli->ignore, "ignore"},     {cli->missing, "missing"}, {cli->validation, "validation"},
-      {cli->fold, "fold"},         {cli->height, "size"},     {cli->crop_h, "crop"},
-      {cli->skip_bad, "skip-bad"}, {cli->raw, "no-normalize"}};
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-    if (options[i].given) return options[i].name;
-  return NULL;
-}
-
 static int check_crop(struct session *session) {
   const struct cli *cli = &session->cli;
   const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
@@ -201,11 +230,6 @@ static int check_crop(struct session *session) {
 int session_check_data(struct session *session) {
   const struct cli *cli = &session->cli;
   const struct program *program = session->program;
-  if (cli->augment && sl_dataset_info(session->train_set)->tokens)
-    return session_fail(session, EXIT_USAGE, "--augment: a text cannot be shifted; leave it out");
-  if (sl_dataset_info(session->train_set)->tokens && data_option(cli))
-    return session_fail(session, EXIT_USAGE, "--%s: a text has no such thing; leave it out",
-                        data_option(cli));
   if (program->half_life && *program->half_life && strncmp(cli->lr_schedule, "constant", 8) != 0)
     return session_fail(session, EXIT_USAGE,
                         "--half-life and --lr-schedule %s: give one of the two", cli->lr_schedule);

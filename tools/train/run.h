@@ -29,6 +29,8 @@ struct program {
    * have the perplexity. */
   enum sl_status (*open_data)(const struct cli *cli, void *input, struct sl_dataset **train,
                               struct sl_dataset **test);
+  /* NULL, or: do the sets have a text? Then options of other data are refused before it is read. */
+  bool (*takes_text)(const void *input);
   /* NULL, or instead of sl_model_load and sl_model_save: reads and writes the weights of --load,
    * and of --save and --best, which may be folders then. */
   enum sl_status (*load)(struct sl_model *model, const char *path, const void *input);
