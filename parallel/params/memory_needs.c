@@ -21,8 +21,8 @@ static double gradient_elements(const struct sl__memory_case *c, const struct sl
   return tokens < rows ? all * tokens / rows : all;
 }
 
-/* Parameters, their bf16 copy, the optimizer's state: of a layer once in a memory. */
-static double param_bytes(const struct sl__memory_case *c, const struct sl__layer *layer) {
+double sl__layer_param_memory(const struct sl__memory_case *c, int i) {
+  const struct sl__layer *layer = &c->model->layers[i];
   double each = 4;
   if (sl__layer_trains(layer)) each += 4 * sl__optimizer_states(c->optimizer);
   if (sl__has_bf16_copy(layer, c->math)) each += 2;
@@ -73,7 +73,7 @@ double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
   const struct sl__layer *layer = &c->model->layers[i];
   if (!layer->needs_gradient) slices = 1; /* no backward pass keeps its values */
   if (c->grid && sl__is_recomputed(c->model, c->grid, i)) slices = 0; /* nor these */
-  return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + head_bytes(c, i) +
+  return sl__layer_param_memory(c, i) + 4 * gradient_elements(c, layer) + head_bytes(c, i) +
          kept_bytes(c, i) * slices;
 }
 
@@ -130,7 +130,7 @@ static double least_on_node(struct sl__memory_case *c, const struct sl__grid *gr
       span = fmax(span, span_bytes(c, i));
       /* on a GPU the gradients of all values, too: too much is better than a stall */
       if (node != STARPU_MAIN_RAM && model->layers[i].needs_gradient) bytes += value_bytes(c, i);
-      if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
+      if (r) bytes -= sl__layer_param_memory(c, i); /* these are there once */
       if (*stage < 0) *stage = grid->stage[i];
     }
   return bytes + span;

@@ -22,6 +22,10 @@ struct sl__memory_case {
  * gradient comes when that of its output goes.) */
 double sl__layer_memory(const struct sl__memory_case *c, int layer, int slices);
 
+/* The part of it that replicas in one memory share: parameters, their bf16 copy, the optimizer's
+ * state. */
+double sl__layer_param_memory(const struct sl__memory_case *c, int layer);
+
 /* Size in bytes of the memory near a device; INFINITY if nothing limits it. */
 double sl__device_memory(const struct sl__device *device);
 

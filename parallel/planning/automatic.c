@@ -51,6 +51,17 @@ static void unplace(struct sl_model *model) {
 
 /* ---- candidates ---- */
 
+static bool free_choice_fits(const struct automatic *a, const struct sl__grid *grid) {
+  struct sl__cost_case c = a->c;
+  c.chunk = grid->training_chunk;
+  for (int k = 0; k < a->classes.count; k++) {
+    const struct sl__device *device = &a->classes.of[k].devices[0];
+    if (device->node != STARPU_MAIN_RAM && !sl__cost_fits(&c, device, a->classes.of[k].count))
+      return false;
+  }
+  return sl__placement_check_memory(c.model, c.optimizer, &c.loss, grid, a->batch) == SL_OK;
+}
+
 /* What the trainer makes of its options where there is no placement. */
 static enum sl_status free_choice(struct automatic *a) {
   struct sl_trainer_options o = *a->options;
@@ -64,11 +75,7 @@ static enum sl_status free_choice(struct automatic *a) {
   bool possible = status == SL_OK && sl__grid_check_batch(&grid, a->batch) == SL_OK;
   int64_t slices = (int64_t)grid.replicas * a->c.microbatches;
   a->c.rows = slices ? (a->batch + slices - 1) / slices : 0;
-  struct sl__cost_case c = a->c;
-  c.chunk = grid.training_chunk;
-  for (int k = 0; k < a->classes.count && possible; k++)
-    possible = sl__cost_fits(&c, &a->classes.of[k].devices[0], a->classes.of[k].count);
-  free->timed = possible;
+  free->timed = possible && free_choice_fits(a, &grid);
   a->count++;
   sl__grid_clear(&grid);
   return status;

@@ -14,15 +14,29 @@
 
 enum { WARM_PROBES = 1, TIMED_PROBES = 6, WARM_RUNS = 3 };
 
+static struct sl__memory_case memory_case(const struct sl__cost_case *c) {
+  return (struct sl__memory_case){.model = c->model,
+                                  .optimizer = c->optimizer,
+                                  .loss = &c->loss,
+                                  .chunk = c->chunk,
+                                  .rows = c->rows,
+                                  .microbatches = c->microbatches,
+                                  .math = c->math};
+}
+
 double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices) {
-  const struct sl__memory_case memory = {.model = c->model,
-                                         .optimizer = c->optimizer,
-                                         .loss = &c->loss,
-                                         .chunk = c->chunk,
-                                         .rows = c->rows,
-                                         .microbatches = c->microbatches,
-                                         .math = c->math};
+  const struct sl__memory_case memory = memory_case(c);
   return sl__layer_memory(&memory, layer, slices);
+}
+
+double sl__cost_main_memory(const struct sl__cost_case *c, int slices, int replicas) {
+  const struct sl__memory_case memory = memory_case(c);
+  double bytes = 0;
+  for (int i = 0; i < c->model->count; i++) {
+    double once = sl__layer_param_memory(&memory, i);
+    bytes += once + replicas * (sl__layer_memory(&memory, i, slices) - once);
+  }
+  return bytes;
 }
 
 /* The layer of a recorded task; -1 if it has none (a norm, statistics). */
@@ -294,10 +308,8 @@ static bool runs_on(const struct sl__dry_run *recorded, const struct sl__device 
 
 /* More than the device has could not be measured, only swapped. */
 bool sl__cost_fits(const struct sl__cost_case *c, const struct sl__device *device, int count) {
-  double bytes = 0;
-  for (int i = 0; i < c->model->count; i++) bytes += sl__cost_bytes(c, i, 1);
-  if (device->node == STARPU_MAIN_RAM) bytes *= count;
-  return bytes < sl__device_memory(device);
+  if (device->node != STARPU_MAIN_RAM) count = 1;
+  return sl__cost_main_memory(c, 1, count) < sl__device_memory(device);
 }
 
 enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,

@@ -50,6 +50,10 @@ bool sl__cost_is_less(int rounds, const double *ms, const double *than);
 /* Do all layers fit into the memory of this device, on `count` such devices at once? */
 bool sl__cost_fits(const struct sl__cost_case *c, const struct sl__device *device, int count);
 
+/* Bytes of all layers of that many replicas in one memory, which has the parameters and the
+ * optimizer's state once. */
+double sl__cost_main_memory(const struct sl__cost_case *c, int slices, int replicas);
+
 /* Estimated ms of a dry-run task without measurements: its flops and bytes, at a rate that is
  * common for the kind of device. */
 double sl__cost_estimate(const struct sl__dry_run_task *task, const struct sl__device *device);

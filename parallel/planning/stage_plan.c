@@ -103,6 +103,13 @@ static enum sl_status measure_class(struct sl__stage_plan *p, int k) {
   return SL_OK;
 }
 
+static bool are_in_main_memory(const struct sl__device_classes *classes) {
+  for (int k = 0; k < classes->count; k++)
+    for (int d = 0; d < classes->of[k].count; d++)
+      if (classes->of[k].devices[d].node != STARPU_MAIN_RAM) return false;
+  return true;
+}
+
 /* CPU workers share one memory. */
 static double memory_of(const struct sl__device_class *class) {
   double bytes = sl__device_memory(&class->devices[0]);
@@ -126,7 +133,7 @@ static void measure_links(struct sl__stage_plan *p) {
 
 static enum sl_status gather(struct sl__stage_plan *p) {
   int layers = p->c.model->count;
-  bool some = false;
+  bool some = false, shared = are_in_main_memory(p->classes);
   enum sl_status status = SL_NO_MEMORY;
   p->bytes = sl__alloc((size_t)layers, sizeof *p->bytes, "costs");
   p->cut_bytes = sl__alloc((size_t)layers, sizeof *p->cut_bytes, "costs");
@@ -139,10 +146,10 @@ static enum sl_status gather(struct sl__stage_plan *p) {
     SL__TRY(measure_class(p, k));
     bool possible = !p->of[k].costs.impossible;
     some |= possible && p->of[k].sets;
-    p->planner_classes[k] =
-        (struct sl__stage_partitioner_device_class){.ms = p->of[k].ms,
-                                                    .memory = memory_of(&p->classes->of[k]),
-                                                    .count = possible ? p->of[k].sets : 0};
+    p->planner_classes[k] = (struct sl__stage_partitioner_device_class){
+        .ms = p->of[k].ms,
+        .memory = shared ? INFINITY : memory_of(&p->classes->of[k]),
+        .count = possible ? p->of[k].sets : 0};
   }
   measure_links(p);
   status = some ? SL_OK
@@ -151,6 +158,20 @@ static enum sl_status gather(struct sl__stage_plan *p) {
                            "other devices");
 out:
   return status;
+}
+
+/* Where all stages are in main memory, they fit together or not, however the model is cut. */
+static bool fits_main_memory(struct sl__stage_plan *p) {
+  if (!are_in_main_memory(p->classes)) return true;
+  double has = sl__device_memory(&p->classes->of[0].devices[0]);
+  double need = sl__cost_main_memory(&p->c, p->c.microbatches, p->c.replicas);
+  if (need <= has) return true;
+  sl__fail(SL_NO_MEMORY,
+           "the model needs %.1f MB of main memory for %d replica%s, but it has %.1f MB; take a "
+           "smaller batch, more microbatches or fewer replicas, or name a swap folder",
+           need / 1e6, p->c.replicas, p->c.replicas == 1 ? "" : "s", has / 1e6);
+  p->partition = (struct sl__stage_partition){.nothing_fits = true, .too_large = -1};
+  return false;
 }
 
 static enum sl_status cut(struct sl__stage_plan *p, int most_stages) {
@@ -162,6 +183,7 @@ static enum sl_status cut(struct sl__stage_plan *p, int most_stages) {
                                                 .bytes_per_ms = p->bytes_per_ms,
                                                 .latency_ms = p->latency_ms,
                                                 .most_stages = most_stages};
+  if (!fits_main_memory(p)) return SL_OK;
   enum sl_status status = sl__stage_partitioner_plan(&planner, &p->partition);
   if (status == SL_OK || !p->partition.nothing_fits) return status;
   if (p->partition.too_large >= 0) {

@@ -366,6 +366,56 @@ static void memory_is_counted(void **state) {
   sl_model_free(m);
 }
 
+/* ---- limits of main memory ----------------------------------------------------------------- */
+
+enum { WIDTH = 256, WIDE_LAYERS = 6, ROWS = 96 };
+
+static void limit_memory(const char *limit) {
+  assert_int_equal(close_context(NULL), 0);
+  OK(sl_open(&(struct sl_context_options){.seed = 1, .memory_limit = limit}, &context));
+}
+
+/* Parameters and the state of Adam: 4.7 MB; the gradients of each replica: 1.6 MB. */
+static struct sl_model *wide_model(void) {
+  struct sl_model *m;
+  char name[16];
+  OK(sl_model_new(context, &SL_SHAPE(WIDTH), &m));
+  for (int i = 0; i < WIDE_LAYERS; i++) {
+    snprintf(name, sizeof name, "fc%d", i);
+    OK(sl_dense(m, name, &(struct sl_dense_options){.features = WIDTH}));
+  }
+  OK(sl_model_build(m));
+  return m;
+}
+
+static enum sl_status place_wide(struct sl_model *m, int replicas, double *ms, char **table) {
+  return sl_place_auto(m, &(struct sl_optimizer){.kind = SL_ADAM},
+                       &(struct sl_trainer_options){.replicas = replicas}, ROWS, ms, table);
+}
+
+/* Replicas in one memory share parameters and state: 11.1 MB for four, not 25.3. */
+static void parameters_count_once(void **state) {
+  (void)state;
+  char *table;
+  limit_memory("cpu=14M");
+  struct sl_model *m = wide_model();
+  OK(place_wide(m, 4, NULL, &table));
+  struct candidates found = read_table(table);
+  if (found.rows != 2 || !(found.free_ms > 0)) fail_msg("%s", table);
+  assert_null(strstr(table, "guessed"));
+  free(table);
+  sl_model_free(m);
+  limit_memory("cpu=9M"); /* two replicas at most: the way without a placement has four */
+  m = wide_model();
+  OK(place_wide(m, 0, NULL, &table));
+  found = read_table(table);
+  if (found.rows != 3 || found.free_ms > 0 || found.replicas > 2) fail_msg("%s", table);
+  free(table);
+  FAILS(place_wide(m, 4, NULL, NULL), SL_NO_MEMORY, "MB of main memory for 4 replicas");
+  sl_model_free(m);
+  limit_memory(NULL);
+}
+
 /* Residual, normalised; with an embedding or without. */
 static struct sl_model *small_model(bool tokens) {
   struct sl_model *m;
@@ -538,6 +588,7 @@ int main(void) {
                                      cmocka_unit_test(medians),
                                      cmocka_unit_test(guesses_are_of_the_right_kind),
                                      cmocka_unit_test(memory_is_counted),
+                                     cmocka_unit_test(parameters_count_once),
                                      cmocka_unit_test(a_failure_changes_nothing),
                                      cmocka_unit_test(a_trainer_without_memory_is_an_error),
                                      cmocka_unit_test(two_trainers_cut_alike),
