@@ -28,6 +28,7 @@ struct candidate {
   struct sl__stage_plan plan; /* not of the free choice */
   char *rules;                /* NULL: the free choice */
   int replicas;
+  bool possible; /* of the free choice: a trainer would take it */
   bool timed;
   int samples;
   double sample[MOST_SAMPLES], ms, least_ms, most_ms;
@@ -75,7 +76,7 @@ static enum sl_status free_choice(struct automatic *a) {
   bool possible = status == SL_OK && sl__grid_check_batch(&grid, a->batch) == SL_OK;
   int64_t slices = (int64_t)grid.replicas * a->c.microbatches;
   a->c.rows = slices ? (a->batch + slices - 1) / slices : 0;
-  free->timed = possible && free_choice_fits(a, &grid);
+  free->possible = free->timed = possible && free_choice_fits(a, &grid);
   a->count++;
   sl__grid_clear(&grid);
   return status;
@@ -96,6 +97,7 @@ static enum sl_status add_plan(struct automatic *a, int replicas) {
     c.chunk = sl__chunk_by_default(c.model, o, (int64_t)replicas * c.microbatches);
   enum sl_status status = sl__stage_plan_new(&c, a->batch, o->in_flight ? o->in_flight : 2,
                                              o->stages, &a->classes, &k->plan);
+  if (sl__cost_ran_out(c.model->context, status)) return SL_OK;
   if (status != SL_OK) return status;
   a->count++; /* from here on it is freed with the others */
   if (!k->plan.partition.nothing_fits) return sl__stage_plan_rules(&k->plan, &k->rules);
@@ -145,7 +147,7 @@ static enum sl_status add_candidates(struct automatic *a) {
   enum sl_status status;
   SL__TRY(free_choice(a));
   SL__TRY(add_plans(a));
-  if (lacks_operations(a)) a->candidate[0].timed = false;
+  if (lacks_operations(a)) a->candidate[0].possible = a->candidate[0].timed = false;
   for (int i = 0, best; i < TIMED_PLANS && (best = quickest_plan(a)); i++)
     a->candidate[best].timed = true;
   /* the last plan's message says what does not fit */
@@ -174,6 +176,25 @@ out:
   return status;
 }
 
+/* A candidate for whose steps main memory's limit has no room is none. */
+static enum sl_status try_candidate(struct automatic *a, struct candidate *k) {
+  enum sl_status status = time_candidate(a, k);
+  if (!sl__cost_ran_out(a->c.model->context, status)) return status;
+  k->timed = false;
+  k->samples = 0;
+  return SL_OK;
+}
+
+/* The free choice may be taken unmeasured: it is what the trainer does without this. */
+static enum sl_status check_candidates(const struct automatic *a) {
+  bool some = a->candidate[0].possible;
+  char why[400];
+  for (int i = 1; i < a->count; i++) some |= a->candidate[i].timed;
+  if (some) return SL_OK;
+  snprintf(why, sizeof why, "%s", sl_error());
+  return sl__fail(SL_NO_MEMORY, "measuring a placement: %s", why);
+}
+
 /* In turns, so that a noisy minute meets all of them. */
 static enum sl_status time_candidates(struct automatic *a) {
   struct sl__cpu_time begin = sl__cpu_time_now();
@@ -182,8 +203,9 @@ static enum sl_status time_candidates(struct automatic *a) {
   for (int round = 0; round < ROUNDS; round++) {
     if (round && starpu_timing_now() - start > 1e6 * MOST_SECONDS) break;
     for (int i = 0; i < a->count; i++)
-      if (a->candidate[i].timed) SL__TRY(time_candidate(a, &a->candidate[i]));
+      if (a->candidate[i].timed) SL__TRY(try_candidate(a, &a->candidate[i]));
   }
+  SL__TRY(check_candidates(a));
   a->foreign = sl__foreign_cpu(&begin);
   for (int i = 0; i < a->count; i++) {
     struct candidate *k = &a->candidate[i];
@@ -206,7 +228,7 @@ static void choose(struct automatic *a) {
   const struct candidate *k = &a->candidate[best];
   int rounds = (int)fmin(free->samples, k->samples) / SL__COST_TRIES;
   bool gains = k->timed && sl__cost_is_less(rounds, k->sample, free->sample);
-  a->taken = free->timed && !gains ? 0 : best;
+  a->taken = k->timed && (gains || !free->timed) ? best : 0;
 }
 
 /* ---- as text ---- */
@@ -232,7 +254,10 @@ static void print_table(FILE *out, const struct automatic *a) {
   const struct candidate *k = &a->candidate[a->taken];
   print_candidates(out, a);
   if (k->rules) sl__stage_plan_print(out, &k->plan);
-  fprintf(out, "a step of %lld: %.2f ms predicted", (long long)a->batch, k->ms);
+  if (k->timed)
+    fprintf(out, "a step of %lld: %.2f ms predicted", (long long)a->batch, k->ms);
+  else
+    fprintf(out, "the memory limit has no room for a measurement");
   if (k->rules)
     fprintf(out, ", %.2f ms of it the slowest stage's work%s", k->plan.partition.slowest_ms,
             sl__stage_plan_is_guessed(&k->plan) ? "; guessed from flops and bandwidth, not measured"
@@ -242,6 +267,7 @@ static void print_table(FILE *out, const struct automatic *a) {
     fprintf(out, "placement '%s'\n", k->rules);
   else
     fprintf(out, "no placement\n");
+  if (!k->timed) return;
   if (a->foreign > foreign_share || k->ms > noise * k->least_ms)
     fprintf(out,
             "the machine is not quiet: such a step took from %.2f to %.2f ms, other programs had "
@@ -346,7 +372,7 @@ enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *
     model->ranks = ranks;
     goto out;
   }
-  if (step_ms) *step_ms = a->candidate[a->taken].ms;
+  if (step_ms) *step_ms = a->candidate[a->taken].timed ? a->candidate[a->taken].ms : NAN;
   if (table) {
     *table = text;
     text = NULL;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/median.h"
+#include "core/memory/limits.h"
 #include "core/runtime/calibration.h"
 #include "core/runtime/dry_run.h"
 #include "core/runtime/failure.h"
@@ -312,6 +313,11 @@ bool sl__cost_fits(const struct sl__cost_case *c, const struct sl__device *devic
   return sl__cost_main_memory(c, 1, count) < sl__device_memory(device);
 }
 
+bool sl__cost_ran_out(const struct sl_context *context, enum sl_status status) {
+  if (status != SL_NO_MEMORY || !sl__memory_limit(context->memory)) return false;
+  return !context->abandoned && sl__task_failure() == SL_OK;
+}
+
 enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,
                                 int count, struct sl__costs *costs) {
   enum sl_status status;
@@ -333,6 +339,10 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
     status = calibrate(&probe, &recorded, devices, calibration);
     /* weights are restored after a failure, too; the first failure is reported */
     enum sl_status written = sl__copy_write(c->model, &before);
+    if (sl__cost_ran_out(c->model->context, status)) {
+      probe.wall_ms = NAN; /* no more is known than of a model that does not fit */
+      status = SL_OK;
+    }
     if (status == SL_OK) status = written;
   }
   if (status == SL_OK) add_up(c, &recorded, devices, count, calibration, costs);

@@ -50,6 +50,9 @@ bool sl__cost_is_less(int rounds, const double *ms, const double *than);
 /* Do all layers fit into the memory of this device, on `count` such devices at once? */
 bool sl__cost_fits(const struct sl__cost_case *c, const struct sl__device *device, int count);
 
+/* Has a measurement failed since the limit of main memory is used up? Nothing is broken then. */
+bool sl__cost_ran_out(const struct sl_context *context, enum sl_status status);
+
 /* Bytes of all layers of that many replicas in one memory, which has the parameters and the
  * optimizer's state once. */
 double sl__cost_main_memory(const struct sl__cost_case *c, int slices, int replicas);

@@ -416,6 +416,51 @@ static void parameters_count_once(void **state) {
   limit_memory(NULL);
 }
 
+/* As the limit does, for tasks with so many rows. */
+static enum sl_status refuse_rows(void *data, const struct sl__call *call,
+                                  struct starpu_task *task) {
+  (void)task;
+  for (int i = 0; i < call->count; i++)
+    if (call->tensors[i]->shape.ndim == 2 && call->tensors[i]->shape.dim[0] >= *(int64_t *)data)
+      return sl__fail(SL_NO_MEMORY, "%s: the limit is used up", call->op->codelet.name);
+  return SL_OK;
+}
+
+/* A candidate whose steps do not fit is none; what the trainer does by itself may be taken
+ * unmeasured. */
+static void what_cannot_be_measured_is_left_out(void **state) {
+  (void)state;
+  int64_t rows = WIDTH + 1;
+  const struct sl__submit_hook hook = {.before = refuse_rows, .data = &rows};
+  static float before[WIDTH * WIDTH], after[WIDTH * WIDTH];
+  char *table;
+  double ms;
+  limit_memory("cpu=1G");
+  OK(sl__submit_hook_add(context, &hook));
+  struct sl_model *m = wide_model();
+  OK(sl_model_get(m, "fc1.weight", before));
+  OK(sl_place_auto(m, &sgd, NULL, rows, &ms, &table)); /* a single replica has too many */
+  struct candidates found = read_table(table);
+  if (found.replicas < 2 || !(ms > 0) || !(found.free_ms > 0)) fail_msg("%s", table);
+  free(table);
+  rows = 1;
+  OK(place_wide(m, 0, &ms, &table));
+  assert_null(sl_placement(m));
+  assert_true(isnan(ms));
+  assert_non_null(strstr(table, "the memory limit has no room for a measurement\n"));
+  if (read_table(table).least_ms < INFINITY) fail_msg("%s", table);
+  free(table);
+  OK(sl_model_get(m, "fc1.weight", after));
+  assert_memory_equal(before, after, sizeof before);
+  sl_model_free(m);
+  limit_memory("cpu=9M");
+  OK(sl__submit_hook_add(context, &hook));
+  m = wide_model();
+  FAILS(place_wide(m, 0, NULL, NULL), SL_NO_MEMORY, "measuring a placement: ");
+  sl_model_free(m);
+  limit_memory(NULL);
+}
+
 /* Residual, normalised; with an embedding or without. */
 static struct sl_model *small_model(bool tokens) {
   struct sl_model *m;
@@ -589,6 +634,7 @@ int main(void) {
                                      cmocka_unit_test(guesses_are_of_the_right_kind),
                                      cmocka_unit_test(memory_is_counted),
                                      cmocka_unit_test(parameters_count_once),
+                                     cmocka_unit_test(what_cannot_be_measured_is_left_out),
                                      cmocka_unit_test(a_failure_changes_nothing),
                                      cmocka_unit_test(a_trainer_without_memory_is_an_error),
                                      cmocka_unit_test(two_trainers_cut_alike),

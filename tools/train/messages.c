@@ -175,7 +175,7 @@ void messages_result(struct session *session) {
     session->program->tell(session->program->cli.input, line, sizeof line);
     messages_print(session, "%s", line);
   }
-  if (session->automatic && session->result.step_seconds > 0)
+  if (session->automatic && session->result.step_seconds > 0 && !isnan(session->predicted_ms))
     messages_print(session, "Step           %.2f ms, predicted %.2f ms",
                    1e3 * session->result.step_seconds, session->predicted_ms);
   if (sl_rank_count(session->context) > 1) print_sent(session);
