@@ -23,9 +23,9 @@ static uint32_t file_crc(const struct sl__manifest *manifest,
   return (uint32_t)crc;
 }
 
-static enum sl_status write_file(const struct sl__snapshot *snapshot,
-                                 const struct sl__manifest *manifest, const char *path,
-                                 struct sl__file_sum *sum) {
+static enum sl_status write_file(const struct sl__snapshot *snapshot, struct sl__manifest *manifest,
+                                 const char *path, struct sl__file_sum *sum) {
+  uint32_t tensors = 0;
   const char *metadata[SL__MANIFEST_METADATA];
   char crc[16];
   size_t count = (size_t)snapshot->count;
@@ -39,7 +39,9 @@ static enum sl_status write_file(const struct sl__snapshot *snapshot,
         .shape = item->shape,
         .data = item->values,
         .bytes = (size_t)sl_shape_count(&item->shape) * sizeof(float)};
+    tensors = sl__manifest_add_tensor(tensors, &entries[i]);
   }
+  snprintf(manifest->tensors, sizeof manifest->tensors, "%08" PRIx32, tensors);
   snprintf(crc, sizeof crc, "%08" PRIx32, file_crc(manifest, entries, count));
   sl__manifest_metadata(manifest, crc, metadata);
   enum sl_status status = sl__safetensors_write(path, entries, count, metadata, sum);

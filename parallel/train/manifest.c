@@ -30,8 +30,9 @@ static const char *const keys[SL__MANIFEST_KEYS] = {"format", "version",   "prod
 #define KEY_OF_CRC "crc32"
 #define KEY_OF_NUMERICS "numerics"
 #define KEY_OF_MATH "math" /* only if it is not f32: older files, which are f32, do not have it */
-#define KEY_OF_FROZEN "frozen"   /* only if layers are frozen */
-#define KEY_OF_OPTIONS "options" /* only if the program gave some */
+#define KEY_OF_FROZEN "frozen"         /* only if layers are frozen */
+#define KEY_OF_TENSORS "tensors_crc32" /* not in older files */
+#define KEY_OF_OPTIONS "options"       /* only if the program gave some */
 
 /* ---- the trainer's values ---- */
 
@@ -79,6 +80,7 @@ void sl__manifest_fill(const struct sl_trainer *t, struct sl__manifest *m) {
   order_text(next->loader, m->text[KEY_ORDER], size);
   snprintf(m->math, sizeof m->math, "%s", sl_math_name(t->grid.math));
   sl__numerics_text(t->model->context, m->numerics);
+  *m->tensors = '\0';
   m->frozen = t->model->frozen;
   m->options = NULL;
 }
@@ -93,11 +95,19 @@ static uLong add_text(uLong crc, const char *text) {
   return crc32_z(crc, (const Bytef *)text, strlen(text) + 1);
 }
 
+uint32_t sl__manifest_add_tensor(uint32_t crc, const struct sl__safetensors_entry *entry) {
+  uLong sum = add_text(add_text(crc, entry->name), entry->dtype);
+  for (int i = 0; i < entry->shape.ndim; i++)
+    sum = crc32_z(sum, (const Bytef *)&entry->shape.dim[i], sizeof entry->shape.dim[i]);
+  return (uint32_t)sum;
+}
+
 uint32_t sl__manifest_crc(const struct sl__manifest *m) {
   uLong crc = crc32(0, NULL, 0);
   for (int k = 0; k < SL__MANIFEST_KEYS; k++) crc = add_text(crc, m->text[k]);
   if (has_math(m)) crc = add_text(crc, m->math);
   if (*m->numerics) crc = add_text(crc, m->numerics);
+  if (*m->tensors) crc = add_text(crc, m->tensors);
   if (m->frozen) crc = add_text(crc, m->frozen);
   if (m->options) crc = add_text(crc, m->options);
   return (uint32_t)crc;
@@ -119,6 +129,10 @@ void sl__manifest_metadata(const struct sl__manifest *m, const char *crc,
   if (*m->numerics) {
     metadata[n++] = KEY_OF_NUMERICS;
     metadata[n++] = m->numerics;
+  }
+  if (*m->tensors) {
+    metadata[n++] = KEY_OF_TENSORS;
+    metadata[n++] = m->tensors;
   }
   if (m->frozen) {
     metadata[n++] = KEY_OF_FROZEN;
@@ -148,6 +162,8 @@ static enum sl_status read_texts(const struct sl__safetensors *file, struct sl__
   snprintf(m->math, sizeof m->math, "%s", math ? math : sl_math_name(SL_MATH_F32));
   const char *numerics = sl__safetensors_metadata(file, KEY_OF_NUMERICS);
   snprintf(m->numerics, sizeof m->numerics, "%s", numerics ? numerics : "");
+  const char *tensors = sl__safetensors_metadata(file, KEY_OF_TENSORS);
+  snprintf(m->tensors, sizeof m->tensors, "%s", tensors ? tensors : "");
   m->frozen = sl__safetensors_metadata(file, KEY_OF_FROZEN);
   m->options = sl__safetensors_metadata(file, KEY_OF_OPTIONS);
   return SL_OK;
@@ -163,6 +179,20 @@ static enum sl_status check_crc(const struct sl__safetensors *file, const struct
   if (stored && strcmp(stored, found) == 0) return SL_OK;
   return sl__fail(SL_BAD_FILE, "%s: damaged: its CRC-32 is %s, not %.16s; take another one", path,
                   found, stored ? stored : "stored");
+}
+
+static enum sl_status check_tensors(const struct sl__safetensors *file,
+                                    const struct sl__manifest *m) {
+  uint32_t crc = 0;
+  char found[16];
+  for (size_t i = 0; i < sl__safetensors_count(file); i++)
+    crc = sl__manifest_add_tensor(crc, sl__safetensors_at(file, i));
+  snprintf(found, sizeof found, "%08" PRIx32, crc);
+  if (!*m->tensors || !strcmp(m->tensors, found)) return SL_OK;
+  return sl__fail(SL_BAD_FILE,
+                  "%s: damaged: the CRC-32 of its tensors' names and shapes is %s, not %s; take "
+                  "another one",
+                  sl__safetensors_path(file), found, m->tensors);
 }
 
 static enum sl_status read_number(const struct sl__manifest *m, const struct sl__safetensors *file,
@@ -181,7 +211,8 @@ enum sl_status sl__manifest_read(const struct sl__safetensors *file, struct sl__
   if (version > FORMAT_VERSION)
     return sl__fail(SL_UNSUPPORTED, "%s: is of version %" PRId64 ", this library reads %d",
                     sl__safetensors_path(file), version, FORMAT_VERSION);
-  status = check_crc(file, m);
+  SL__TRY(check_crc(file, m));
+  status = check_tensors(file, m);
 out:
   return status;
 }

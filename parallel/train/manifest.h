@@ -12,6 +12,7 @@ struct sl__manifest {
   char text[SL__MANIFEST_KEYS][160];
   char math[16];                    /* for information: a training goes on with any */
   char numerics[SL__NUMERICS_TEXT]; /* the same; "": of a file without */
+  char tensors[16];                 /* CRC-32 of their names and shapes; "": of a file without */
   const char *frozen;               /* list of the frozen layers; NULL: none */
   const char *options;              /* the program's; NULL: none */
 };
@@ -22,12 +23,15 @@ int64_t sl__whole_batch(const struct sl_loader *loader);
 /* Of the trainer as it is; without options. */
 void sl__manifest_fill(const struct sl_trainer *trainer, struct sl__manifest *manifest);
 
-/* CRC-32 of the values, each with the 0 at its end; the data come after it. Other parts of the
- * header are checked by its reader and by the model, but a wrong digit here would go unseen. */
+/* CRC-32 of the names, types and shapes so far and of the next tensor's, in the file's order; from
+ * 0. The model would refuse another name, too, but as of another training, not as damaged. */
+uint32_t sl__manifest_add_tensor(uint32_t crc, const struct sl__safetensors_entry *entry);
+
+/* CRC-32 of the values, each with the 0 at its end; the data come after it. */
 uint32_t sl__manifest_crc(const struct sl__manifest *manifest);
 
 /* Keys and values for the file, with a NULL at the end. crc: of values and data, in hexadecimal. */
-enum { SL__MANIFEST_METADATA = 2 * (SL__MANIFEST_KEYS + 5) + 1 };
+enum { SL__MANIFEST_METADATA = 2 * (SL__MANIFEST_KEYS + 6) + 1 };
 void sl__manifest_metadata(const struct sl__manifest *manifest, const char *crc,
                            const char *metadata[SL__MANIFEST_METADATA]);
 

@@ -3,11 +3,13 @@
  * the data. A file that is damaged or of another training is refused, and nothing changes. */
 #include <math.h>
 #include <pthread.h>
+#include <zlib.h>
 
 #include "tests/common/files.h"
 
 #include "core/base/random.h"
 #include "core/runtime/context.h"
+#include "parallel/train/manifest.h"
 #include "tests/common/harness.h"
 
 #define WORDS 7
@@ -555,12 +557,42 @@ static void damaged_files_are_refused(void **state) {
     bytes[at] ^= 1;
     enum sl_status status = sl_trainer_load(t.trainer, t.loader, put("flip", bytes, size));
     if (status == SL_OK) fail_msg("byte %zu of %zu may be flipped", at, size);
+    /* as of a damaged file, so that a run goes on from an older one */
+    if (status != SL_BAD_FILE) fail_msg("byte %zu of %zu: %s", at, size, sl_error());
     if (at >= 8 + length) FAILS(status, SL_BAD_FILE, "its CRC-32 is");
     bytes[at] ^= 1;
   }
   assert_unchanged(&t);
   OK(sl_trainer_load(t.trainer, t.loader, put("whole", bytes, size)));
   free(bytes);
+  end(&t);
+}
+
+/* A file of before there was a CRC of the tensors' names and shapes. */
+static void older_files_are_read(void **state) {
+  (void)state;
+  const struct setup s = {MLP, .optimizer = adam};
+  struct training t = begin(&s);
+  struct sl__safetensors *file;
+  struct sl__manifest manifest;
+  const char *metadata[SL__MANIFEST_METADATA];
+  struct sl__safetensors_entry entries[64];
+  char crc[16];
+  size_t size;
+  train(&t, 1);
+  OK(sl__safetensors_open(saved(&t, "new"), &file));
+  OK(sl__manifest_read(file, &manifest));
+  assert_int_equal(strlen(manifest.tensors), 8);
+  *manifest.tensors = '\0';
+  const void *data = sl__safetensors_data(file, &size);
+  snprintf(crc, sizeof crc, "%08lx", crc32_z(sl__manifest_crc(&manifest), data, size));
+  sl__manifest_metadata(&manifest, crc, metadata);
+  for (size_t i = 0; i < sl__safetensors_count(file); i++)
+    entries[i] = *sl__safetensors_at(file, i);
+  OK(sl__safetensors_write(in_folder("old"), entries, sl__safetensors_count(file), metadata, NULL));
+  sl__safetensors_close(file);
+  OK(sl_trainer_load(t.trainer, t.loader, in_folder("old")));
+  assert_same_file(saved(&t, "again"), in_folder("new"));
   end(&t);
 }
 
@@ -666,23 +698,16 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(images_go_on_to_the_bit),
-                                     cmocka_unit_test(texts_go_on_to_the_bit),
-                                     cmocka_unit_test(weights_alone_do_not_go_on),
-                                     cmocka_unit_test(other_cuts_load),
-                                     cmocka_unit_test(training_goes_on_meanwhile),
-                                     cmocka_unit_test(late_failures_are_told),
-                                     cmocka_unit_test(options_are_kept),
-                                     cmocka_unit_test(wishes_are_reported),
-                                     cmocka_unit_test(a_used_trainer_loads),
-                                     cmocka_unit_test(other_batches_find_the_place),
-                                     cmocka_unit_test(texts_need_the_same_batch),
-                                     cmocka_unit_test(other_trainings_are_refused),
-                                     cmocka_unit_test(other_shifts_are_refused),
-                                     cmocka_unit_test(damaged_files_are_refused),
-                                     cmocka_unit_test(wrong_moments_are_refused),
-                                     cmocka_unit_test(batches_out_are_refused),
-                                     cmocka_unit_test(exhausted_memory_is_reported),
-                                     cmocka_unit_test(other_builds_are_reported)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(images_go_on_to_the_bit),    cmocka_unit_test(texts_go_on_to_the_bit),
+      cmocka_unit_test(weights_alone_do_not_go_on), cmocka_unit_test(other_cuts_load),
+      cmocka_unit_test(training_goes_on_meanwhile), cmocka_unit_test(late_failures_are_told),
+      cmocka_unit_test(options_are_kept),           cmocka_unit_test(wishes_are_reported),
+      cmocka_unit_test(a_used_trainer_loads),       cmocka_unit_test(other_batches_find_the_place),
+      cmocka_unit_test(texts_need_the_same_batch),  cmocka_unit_test(other_trainings_are_refused),
+      cmocka_unit_test(other_shifts_are_refused),   cmocka_unit_test(damaged_files_are_refused),
+      cmocka_unit_test(older_files_are_read),       cmocka_unit_test(wrong_moments_are_refused),
+      cmocka_unit_test(batches_out_are_refused),    cmocka_unit_test(exhausted_memory_is_reported),
+      cmocka_unit_test(other_builds_are_reported)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
