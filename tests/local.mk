@@ -39,6 +39,7 @@ check_PROGRAMS += $(test_programs) \
 	tests/examples/failing_lenet \
 	tests/examples/gpt_folder \
 	tests/parallel/exact_ranks \
+	tests/parallel/fit_ranks \
 	tests/parallel/kvstore_ranks \
 	tests/parallel/metrics_ranks \
 	tests/parallel/nodes_ranks \
@@ -59,6 +60,7 @@ tests_tools_test_trace_stats_SOURCES = tests/tools/test_trace_stats.c \
 	tools/trace/critical_path.c tools/trace/trace_stats.c
 tests_tools_test_trace_stats_LDADD = $(CMOCKA_LIBS) -lm
 tests_parallel_exact_ranks_LDADD = libstarling_all.la -lm
+tests_parallel_fit_ranks_LDADD = libstarling.la
 tests_parallel_kvstore_ranks_LDADD = libstarling.la
 tests_parallel_metrics_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm

@@ -92,20 +92,33 @@ static enum sl_status check_place(const struct sl__fit *fit) {
       (long long)(fit->begun_at % length), (long long)(fit->begun_at / length));
 }
 
-/* The steps that were made before. A resumed run with another number of ranks goes on at the same
- * place in the data, with a step of another size, and so does the schedule of rates. */
+/* Only runs over ranks go on with steps of another size. */
+static enum sl_status check_shift(const struct sl__fit *fit, int64_t shift) {
+  const char *resumed = fit->saving.folder.newest;
+  if (!shift || fit->distributed || !fit->options.checkpoint) return SL_OK;
+  if (*resumed)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: step %lld is elsewhere in the data; was the batch another then?", resumed,
+                    (long long)fit->begun.step);
+  return sl__fail(
+      SL_BAD_ARGUMENT,
+      "checkpoint: the trainer was loaded from a checkpoint of another batch, so no run "
+      "could go on from one of this run; load it with that batch, or leave checkpoints "
+      "out");
+}
+
+/* The steps that were made before. After a checkpoint of steps of another size, as of another
+ * number of ranks, the loader goes on at the same place in the data; of a resumed run so does the
+ * schedule of rates. */
 static enum sl_status find_position(struct sl__fit *fit) {
   struct sl_trainer *t = fit->trainer;
+  int64_t shift = t->shifted == fit->train ? t->place_shift : 0;
   fit->begun = sl_trainer_position(t);
-  int64_t place = fit->begun.epoch * fit->epoch_steps + fit->begun.index;
-  bool is_resumed = *fit->saving.folder.newest;
-  if (is_resumed && fit->distributed) t->schedule_shift = place - fit->begun.step;
-  fit->begun_at = fit->begun.step + t->schedule_shift;
-  if (!is_resumed) return check_place(fit);
-  if (fit->begun_at == place) return SL_OK;
-  return sl__fail(SL_BAD_ARGUMENT,
-                  "%s: step %lld is elsewhere in the data; was the batch another then?",
-                  fit->saving.folder.newest, (long long)fit->begun.step);
+  enum sl_status status = check_shift(fit, shift);
+  if (status != SL_OK) return status;
+  if (*fit->saving.folder.newest) t->schedule_shift = shift;
+  fit->begun_at = fit->begun.step + shift;
+  return check_place(fit);
 }
 
 /* Rank 0 has what the checkpoint notes. */

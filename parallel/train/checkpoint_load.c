@@ -6,6 +6,7 @@
 
 #include "core/net/net.h"
 #include "core/runtime/log.h"
+#include "data/batches.h"
 #include "parallel/train/manifest.h"
 #include "parallel/train/snapshot.h"
 
@@ -149,6 +150,22 @@ out:
   return status;
 }
 
+/* The trainer is at the same place as before, but with another batch or number of workers that many
+ * steps would have led elsewhere. */
+static void move_to(struct sl_trainer *t, struct sl_loader *loader,
+                    const struct sl_position *position) {
+  struct sl_loader *before = t->shifted;
+  int64_t place = position->epoch * sl_loader_length(loader) + position->index;
+  t->step = position->step;
+  t->schedule_shift = 0;
+  t->place_shift = place - position->step;
+  t->shifted = t->place_shift ? loader : NULL;
+  if (t->shifted) sl__loader_hold(loader);
+  sl__loader_release(before);
+  sl__trainer_move_to(t, &(struct sl__data_position){
+                             .loader = loader, .epoch = position->epoch, .index = position->index});
+}
+
 enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loader,
                                const char *path) {
   SL__NEEDS(trainer, loader, path);
@@ -167,11 +184,7 @@ enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loa
     status = sl_loader_seek_batch(loader, position->epoch, position->index);
   SL__TRY(sl__trainer_share(trainer, status));
   SL__TRY(sl__snapshot_to_trainer(trainer, plan, &snapshot));
-  trainer->step = position->step;
-  trainer->schedule_shift = 0;
-  sl__trainer_move_to(trainer,
-                      &(struct sl__data_position){
-                          .loader = loader, .epoch = position->epoch, .index = position->index});
+  move_to(trainer, loader, position);
 out:
   sl__snapshot_clear(&snapshot);
   return status;

@@ -140,6 +140,7 @@ void sl_trainer_free(struct sl_trainer *trainer) {
   for (int64_t i = trainer->finished; i < trainer->submitted; i++)
     sl__loader_release(trainer->pending[i % trainer->in_flight].loader);
   sl__loader_release(trainer->next_batch.loader);
+  sl__loader_release(trainer->shifted);
   sl__captured_steps_free(trainer);
   for (int i = 0; i < trainer->plan_count; i++) sl__plan_free(trainer->plans[i]);
   for (int i = 0; i < SL__MAX_IN_FLIGHT; i++) {

@@ -80,7 +80,11 @@ struct sl_trainer {
   const struct sl__rate_ramp *ramp; /* NULL: the schedule's rates */
   int64_t schedule_shift; /* from `step` to the place in the data, in steps of this number of ranks:
                              the schedule goes by it */
-  bool save_asked;        /* sl_trainer_ask_save was called and no checkpoint was saved since */
+  /* The loader that sl_trainer_load moved, held, and its shift from `step` to the place in the data
+   * in steps of its size; NULL: it is none, the batch is the same. */
+  struct sl_loader *shifted;
+  int64_t place_shift;
+  bool save_asked; /* sl_trainer_ask_save was called and no checkpoint was saved since */
   /* A checkpoint that is being written, or whose end was not reported yet; NULL: none. Checkpoints
    * set both, so that the trainer can free them without knowing them. */
   struct sl__saving *saving;

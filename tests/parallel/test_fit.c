@@ -398,6 +398,53 @@ static void a_moved_loader_goes_on(void **state) {
   close_run(&run);
 }
 
+static void open_with_batch(struct run *run, int batch) {
+  const struct sl_loader_options how = {.batch = batch, .shuffle = true, .seed = 3};
+  open_run(run, true);
+  sl_loader_free(run->loaders[0]);
+  OK(sl_loader_new(run->sets[0], &how, &run->loaders[0]));
+}
+
+/* Epochs to `epochs` in all take so many steps. */
+static void assert_epochs(struct run *run, int epochs, int64_t made) {
+  struct sl_fit_result result;
+  int64_t before = sl_trainer_position(run->trainer).step;
+  OK(fit(run, &(struct sl_fit_options){.epochs = epochs}, &result));
+  struct sl_position after = sl_trainer_position(run->trainer);
+  assert_int_equal(after.step - before, made);
+  assert_int_equal(after.epoch, epochs);
+  assert_int_equal(after.index, 0);
+  assert_int_equal(result.epoch, epochs);
+}
+
+/* A checkpoint that the program loads with another batch: epochs count on from the loader's place,
+ * and steps with another loader from the trainer's step. */
+static void another_batch_goes_on(void **state) {
+  struct run run;
+  const char *saved = in_folder("batch.safetensors");
+  const struct sl_fit_options kept = {.epochs = 2, .checkpoint = in_folder("batch")};
+  (void)state;
+  for (int factor = 1; factor <= 2; factor++) {
+    int batch[] = {BATCH * factor, BATCH * (3 - factor)}, steps[] = {COUNT / batch[0], 0};
+    steps[1] = COUNT / batch[1];
+    open_with_batch(&run, batch[0]);
+    assert_epochs(&run, 1, steps[0]);
+    OK(sl_trainer_save(run.trainer, saved));
+    close_run(&run);
+    open_with_batch(&run, batch[1]);
+    OK(sl_trainer_load(run.trainer, run.loaders[0], saved));
+    FAILS(fit(&run, &kept, NULL), SL_BAD_ARGUMENT, "loaded from a checkpoint of another batch");
+    assert_null(strstr(sl_error(), "seek"));
+    assert_epochs(&run, 2, steps[1]);
+    assert_goes_on(&run, 1, steps[0] + steps[1] + 3);
+    OK(sl_loader_seek(run.loaders[0], 2));
+    take_steps(run.trainer, run.loaders[0], 1, NULL);
+    OK(sl_trainer_load(run.trainer, run.loaders[0], saved));
+    assert_epochs(&run, 3, 2 * steps[1]);
+    close_run(&run);
+  }
+}
+
 /* An evaluation before the run moves the loader on; sought back, its checkpoints can be used. */
 static void checkpoints_need_the_place(void **state) {
   struct run run;
@@ -1094,6 +1141,7 @@ int main(void) {
       cmocka_unit_test(a_second_call_goes_on),
       cmocka_unit_test(another_loader_goes_on),
       cmocka_unit_test(a_moved_loader_goes_on),
+      cmocka_unit_test(another_batch_goes_on),
       cmocka_unit_test(checkpoints_need_the_place),
       cmocka_unit_test(checkpoints_rotate),
       cmocka_unit_test(resumes_to_the_bit),

@@ -76,5 +76,18 @@ start 2 $mlp --batch 125 --kvstore dist_sync --metric auc --steps 3
 until_true 100 have_ended 0 1
 check "a metric that ten classes do not have: one message" sh -c \
   'cat "$1"/err.* | grep -c "^mlp: metric auc" | grep -qx 1' sh "$run"
+
+# where runs begin and end, in the library's own terms
+program=${FIT_RANKS:-tests/parallel/fit_ranks}
+mkdir "$work/places"
+mpirun_for 100 -np 2 "$program" "$work/places" >"$work/out" 2>"$work/err"; got=$?
+while read -r line; do
+  case $line in
+    "ok - "*) ok "${line#ok - }" ;;
+    "not ok - "*) not_ok "${line#not ok - }" ;;
+  esac
+done <"$work/out"
+check "all 7 cases (exit code $got): $(head -n 1 "$work/err")" \
+  test "$got $(grep -c '^ok - ' "$work/out")" = "0 7"
 echo "1..$n"
 exit $failed
