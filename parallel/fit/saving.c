@@ -67,6 +67,7 @@ static enum sl_status miss_checkpoint(struct sl__fit *fit, enum sl_status status
   snprintf(fit->saving.why, sizeof fit->saving.why, "no checkpoint after step %lld: %s",
            (long long)step, why);
   if (!is_passing(status)) return sl__fail(status, "%s", fit->saving.why);
+  fit->common = false; /* it is not the run's */
   if (fit->rank || last) return SL_OK;
   snprintf(line, sizeof line, "%s; the training goes on", fit->saving.why);
   sl__fit_warn(fit, line);
@@ -99,12 +100,27 @@ enum sl_status sl__fit_save_end(struct sl__fit *fit, bool last) {
   return miss_checkpoint(fit, status, saved.position.step, sl_error(), last);
 }
 
+/* Is the training loader where the last step left it? No run could go on from a place that a
+ * callback moved it to. A server reads no batches. */
+static enum sl_status check_place(const struct sl__fit *fit) {
+  const struct sl__data_position *next = &fit->trainer->next_batch;
+  int64_t epoch, index;
+  if (!fit->works) return SL_OK;
+  sl_loader_tell(fit->train, &epoch, &index);
+  if (next->loader == fit->train && epoch == next->epoch && index == next->index) return SL_OK;
+  return sl__fail(
+      SL_BAD_ARGUMENT,
+      "the loader that trains is at batch %lld of epoch %lld, where the run's steps did "
+      "not leave it; a callback (on_evaluation, on_step) must use a loader of its own",
+      (long long)index, (long long)epoch);
+}
+
 /* Rank 0 notes the options; a failure there is that of the checkpoint, on all ranks. */
 static enum sl_status begin(struct sl__fit *fit) {
   char *noted = fit->rank ? NULL : sl__fit_noted(fit);
-  enum sl_status status = SL_OK;
+  enum sl_status status = check_place(fit);
   if (!noted && !fit->rank) status = sl__fail(SL_NO_MEMORY, "no memory for a checkpoint's options");
-  if (fit->distributed) status = sl_share(fit->context, status, sl_error());
+  status = sl__fit_share(fit, status);
   if (status == SL_OK) status = sl__checkpoints_begin(&fit->saving.folder, fit->trainer, noted);
   free(noted);
   return status;

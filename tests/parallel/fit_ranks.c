@@ -121,6 +121,29 @@ static void loads_another_batch(int64_t small, int64_t large) {
   end(&t);
 }
 
+/* Rank 1 alone does so: all ranks fail. */
+static enum sl_status seeks(void *user, const struct sl_fit_evaluation *evaluation, bool is_best) {
+  (void)evaluation, (void)is_best;
+  return rank == 1 ? sl_loader_seek(user, 0) : SL_OK;
+}
+
+static void callbacks_leave_the_place(void) {
+  struct training t = begin(8);
+  struct sl_loader *validation = new_loader(8);
+  strcat(path[0], "3");
+  const struct sl_fit_options options = {.epochs = 2,
+                                         .checkpoint = path[0],
+                                         .validation = validation,
+                                         .user = t.loader,
+                                         .on_evaluation = seeks};
+  struct sl_fit_result result;
+  enum sl_status status = sl_fit(t.trainer, t.loader, &options, &result);
+  check(status == SL_BAD_ARGUMENT && result.common && strstr(sl_error(), "on_evaluation"),
+        "a callback that moves the loader of one rank: no checkpoint");
+  sl_loader_free(validation);
+  end(&t);
+}
+
 int main(int argc, char **argv) {
   static float inputs[COUNT * IN], targets[COUNT * OUT];
   if (argc != 2) return 2;
@@ -137,6 +160,7 @@ int main(int argc, char **argv) {
       inputs, targets, NULL, false, &data));
   goes_on_in_larger_batches(COUNT / 4 / ranks, COUNT / 8 / ranks);
   loads_another_batch(COUNT / 4 / ranks, COUNT / 8 / ranks);
+  callbacks_leave_the_place();
   sl_dataset_free(data);
   sl_close(context);
   return !good;

@@ -445,6 +445,33 @@ static void another_batch_goes_on(void **state) {
   }
 }
 
+/* An evaluation of the training data by a callback: checkpoints would note another place. */
+static enum sl_status evaluates_training(void *user, const struct sl_fit_evaluation *evaluation,
+                                         bool is_best) {
+  struct run *run = user;
+  double loss, accuracy;
+  (void)evaluation, (void)is_best;
+  return sl_trainer_evaluate(run->trainer, run->loaders[0], &loss, &accuracy);
+}
+
+static void callbacks_leave_the_place(void **state) {
+  struct run run;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = {.epochs = 2,
+                                   .validation = run.loaders[1],
+                                   .user = &run,
+                                   .on_evaluation = evaluates_training,
+                                   .checkpoint = in_folder("moved")};
+  FAILS(fit(&run, &options, &result), SL_BAD_ARGUMENT, "on_evaluation");
+  assert_int_equal(result.step, PER_EPOCH);
+  assert_false(has_checkpoint(options.checkpoint, PER_EPOCH));
+  options.checkpoint = NULL;
+  OK(fit(&run, &options, &result));
+  close_run(&run);
+}
+
 /* An evaluation before the run moves the loader on; sought back, its checkpoints can be used. */
 static void checkpoints_need_the_place(void **state) {
   struct run run;
@@ -1142,6 +1169,7 @@ int main(void) {
       cmocka_unit_test(another_loader_goes_on),
       cmocka_unit_test(a_moved_loader_goes_on),
       cmocka_unit_test(another_batch_goes_on),
+      cmocka_unit_test(callbacks_leave_the_place),
       cmocka_unit_test(checkpoints_need_the_place),
       cmocka_unit_test(checkpoints_rotate),
       cmocka_unit_test(resumes_to_the_bit),

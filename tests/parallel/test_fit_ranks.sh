@@ -87,7 +87,7 @@ while read -r line; do
     "not ok - "*) not_ok "${line#not ok - }" ;;
   esac
 done <"$work/out"
-check "all 7 cases (exit code $got): $(head -n 1 "$work/err")" \
-  test "$got $(grep -c '^ok - ' "$work/out")" = "0 7"
+check "all 8 cases (exit code $got): $(head -n 1 "$work/err")" \
+  test "$got $(grep -c '^ok - ' "$work/out")" = "0 8"
 echo "1..$n"
 exit $failed
