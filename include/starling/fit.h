@@ -82,11 +82,14 @@ struct sl_fit_result {
  * other ranks write their own logs only. Over ranks all must have the same options. */
 struct sl_fit_options {
   /** How long, counted from the trainer's first step (a trainer that has made steps goes on, with
-   * another loader, too). Both 0: 10 epochs; both given: the shorter one. */
+   * another loader, too). After sl_trainer_load with another batch or number of ranks, counted in
+   * steps of the new size from the place in the data; with another loader from the trainer's first
+   * step again. Both 0: 10 epochs; both given: the shorter one. */
   int64_t epochs, steps;
 
-  /** What is evaluated after each epoch, and at the end; NULL: nothing. dist_async: rank 0 alone
-   * evaluates, and needs all samples. */
+  /** What is evaluated after each epoch, and at the end; NULL: nothing. With `checkpoint`, not the
+   * loader that trains: evaluations move it. dist_async: rank 0 alone evaluates, and needs all
+   * samples. */
   struct sl_loader *validation;
   /** The measure that decides what is best: "loss" (NULL), "accuracy", "top2", "top3", "top5",
    * "top10", "auc", "mae", "rmse", "r2", as sl_trainer_measure has them; of one of several outputs
@@ -112,8 +115,10 @@ struct sl_fit_options {
   /** Folder of checkpoints, for this run alone: checkpoint-STEP.safetensors and manifest.json,
    * which doc/checkpoints.md describes. It is made if it is missing. A checkpoint that cannot be
    * written now is told by on_warning, and the run goes on; the last one must succeed. After N
-   * steps a run begins only with a loader that is at its batch N (sl_loader_seek_batch), where
-   * steps with another loader, evaluations and seeks do not leave it. NULL: none. */
+   * steps a run that resumes nothing begins only with a loader that is at batch N % length of its
+   * epoch N / length (sl_loader_seek_batch), where steps with another loader or of another trainer,
+   * evaluations and seeks do not leave it; callbacks leave it alone, too. Resuming moves it. NULL:
+   * none. */
   const char *checkpoint;
   int64_t checkpoint_every;  /**< steps; 0: an epoch's */
   double checkpoint_minutes; /**< above 0: by the clock instead; not for dist_async */

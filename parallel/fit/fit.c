@@ -61,9 +61,10 @@ static enum sl_status start_alone(struct sl__fit *fit) {
     return sl__fail(SL_BAD_ARGUMENT, "%s: needs evaluations; give a loader for validation",
                     o->patience ? "patience" : "best");
   if (o->checkpoint && o->validation == fit->train)
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "validation: is the loader that trains, which evaluations move on, so no run "
-                    "could go on from a checkpoint; give a loader of its own");
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "validation: is the loader that trains, which evaluations move on, so a run might "
+        "not go on from a checkpoint to the bit; give a loader of its own");
   if (o->checkpoint_minutes > 0 && fit->distributed && !fit->in_step)
     return sl__fail(SL_BAD_ARGUMENT,
                     "checkpoint_minutes %g: ranks out of step (dist_async) meet after a number of "
@@ -84,8 +85,8 @@ static enum sl_status check_place(const struct sl__fit *fit) {
   if (epoch == fit->begun_at / length && index == fit->begun_at % length) return SL_OK;
   return sl__fail(
       SL_BAD_ARGUMENT,
-      "checkpoint: the trainer has made %lld steps, and the loader is at batch %lld of "
-      "epoch %lld (after an evaluation, a seek, or steps with another loader?), so no "
+      "checkpoint: the trainer has made %lld steps, and the loader is at batch %lld of epoch %lld "
+      "(after an evaluation, a seek, or steps of another trainer or with another loader?), so no "
       "run could go on from a checkpoint; seek it to batch %lld of epoch %lld, or leave "
       "checkpoints out",
       (long long)fit->begun.step, (long long)index, (long long)epoch,
