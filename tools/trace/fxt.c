@@ -69,8 +69,10 @@ static volatile sig_atomic_t stopped; /* number of the signal, or 0 */
 static volatile pid_t tool;           /* 0: it does not run */
 
 static void on_signal(int number) {
+  int error = errno;
   stopped = number;
   if (tool > 0) kill(tool, SIGTERM);
+  errno = error;
 }
 
 /* Catches each signal once: a second one ends the program immediately. */
@@ -228,27 +230,52 @@ static void settle_signals(struct source *source) {
     release_signals();
 }
 
+/* A file of an earlier conversion: "tasks.rec.old" meanwhile. */
+struct earlier {
+  const char *path;
+  char aside[PATH_MAX + 8];
+  bool is_there;
+};
+
+static void set_aside(struct earlier *file, const char *path) {
+  file->path = path;
+  snprintf(file->aside, sizeof file->aside, "%s.old", path);
+  file->is_there = rename(path, file->aside) == 0;
+}
+
+/* What the tool left of the file would be taken for a whole one later. */
+static void put_back(const struct earlier *file) {
+  unlink(file->path);
+  if (file->is_there) rename(file->aside, file->path);
+}
+
+static void forget(const struct earlier *file) {
+  if (file->is_there) unlink(file->aside);
+}
+
 static bool convert(const char *folder, int count, char *const *files, struct source *source,
                     char *message, size_t size) {
-  char log[PATH_MAX], old[PATH_MAX];
+  char log[PATH_MAX];
+  struct earlier tasks, paje; /* they stay if no others can be made */
   join(source->tasks, folder, "tasks.rec");
   join(source->paje, folder, "paje.trace");
   join(log, folder, "starpu_fxt_tool.log");
-  join(old, folder, "tasks.rec.old"); /* what is there stays if no other can be made */
   catch_signals();
-  bool kept = rename(source->tasks, old) == 0;
+  set_aside(&tasks, source->tasks);
+  set_aside(&paje, source->paje);
   source->is_new = true;
   int status = run_tool(folder, count, files, source->tasks, log);
   bool full = is_full(folder);
   if (worked(status, source->tasks) && !full) {
     unlink(log);
-    if (kept) unlink(old);
+    forget(&tasks);
+    forget(&paje);
     mend_definitions(source->paje);
     settle_signals(source);
     return true;
   }
-  unlink(source->tasks); /* an incomplete file would be taken for a complete one later */
-  if (kept) rename(old, source->tasks);
+  put_back(&tasks);
+  put_back(&paje);
   settle_signals(source);
   if (full)
     snprintf(message, size,
