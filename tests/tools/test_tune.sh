@@ -280,7 +280,11 @@ interrupted() {
   fi
 }
 interrupted TERM 143
-interrupted HUP 129
+if { sh -c 'kill -HUP $$'; } 2>/dev/null; then
+  skip "SIGHUP" "it is ignored, as under nohup"
+else
+  interrupted HUP 129
+fi
 
 # ---- failures of the program, and wrong options ----
 refused 1 "nowhere: cannot be started: No such file" "$work/nowhere"
