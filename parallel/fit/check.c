@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/replace.h"
 #include "core/base/tensor_files.h"
 #include "nn/formats/model_json.h"
 #include "parallel/fit/describe.h"
@@ -55,11 +56,18 @@ struct output {
   const char *option, *path;
 };
 
-/* Of these files one would overwrite the other. */
+/* The log is written in place, so that it changes a file by whichever of its hard links; a model
+ * takes the place of one of them. */
+static bool is_same(const struct output *a, const struct output *b, bool has_log) {
+  if (!a->path || !b->path) return false;
+  return sl__file_is_same(a->path, b->path) || (has_log && sl__is_same_inode(a->path, b->path));
+}
+
+/* Of these files, the log first, one would overwrite the other. */
 static enum sl_status check_apart(const struct output *outputs, int count) {
   for (int i = 0; i < count; i++)
     for (int k = 0; k < i; k++)
-      if (outputs[i].path && outputs[k].path && sl__file_is_same(outputs[i].path, outputs[k].path))
+      if (is_same(&outputs[i], &outputs[k], k == 0))
         return sl__fail(SL_BAD_ARGUMENT,
                         "%s %s: %s writes this file, too, and one would overwrite the other; name "
                         "another file",

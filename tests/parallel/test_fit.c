@@ -891,6 +891,21 @@ static void outputs_of_ranks(void **state) {
   assert_false(is_there("w.json"));
 }
 
+/* A log is written in place, a model takes the place of one name. */
+static void outputs_by_hard_links(void **state) {
+  const struct sl_fit_options log = {.log = "log.json", .save = "linked.json"},
+                              both = {.save = "log.json", .best = "linked.json"};
+  (void)state;
+  FILE *file = fopen("log.json", "w");
+  assert_non_null(file);
+  assert_int_equal(fclose(file), 0);
+  assert_int_equal(link("log.json", "linked.json"), 0);
+  FAILS(sl__fit_check_outputs(&log, 0), SL_BAD_ARGUMENT, "linked.json");
+  OK(sl__fit_check_outputs(&both, 0));
+  assert_int_equal(unlink("log.json"), 0);
+  assert_int_equal(unlink("linked.json"), 0);
+}
+
 static void files_that_fail(void **state) {
   struct run run;
   struct sl_fit_result result;
@@ -1185,6 +1200,7 @@ int main(void) {
       cmocka_unit_test(signals_end_it),
       cmocka_unit_test(bad_options),
       cmocka_unit_test(outputs_of_ranks),
+      cmocka_unit_test(outputs_by_hard_links),
       cmocka_unit_test(files_that_fail),
       cmocka_unit_test(checkpoints_that_fail),
       cmocka_unit_test(one_run_a_folder),
