@@ -12,24 +12,35 @@
 
 /* ---- normalisation ---- */
 
-/* value = (value - mean[c]) / deviation[c] for the rows of samples of that shape. */
-static void normalise(float *values, int64_t rows, const struct sl_shape *shape, int channels,
+/* value = (value - mean[c]) / deviation[c] for the rows of samples of that shape. Returns false if
+ * that changes nothing. */
+static bool normalise(float *values, int64_t rows, const struct sl_shape *shape, int channels,
                       const float *mean, const float *deviation) {
   int64_t plane = sl_shape_count(shape) / shape->dim[0];
-  if (channels == 1 && mean[0] == 0.0f && deviation[0] == 1.0f) return;
+  if (channels == 1 && mean[0] == 0.0f && deviation[0] == 1.0f) return false;
   for (int64_t row = 0; row < rows; row++)
     for (int64_t c = 0; c < shape->dim[0]; c++, values += plane) {
       const float m = mean[channels > 1 ? c : 0], d = deviation[channels > 1 ? c : 0];
       for (int64_t i = 0; i < plane; i++) values[i] = (values[i] - m) / d;
     }
+  return true;
+}
+
+static bool normalise_inputs(const struct sl_dataset_info *info, int64_t count,
+                             const struct sl__rows *rows) {
+  return normalise(rows->x, count, &info->sample, info->channels, info->mean, info->deviation);
+}
+
+static bool normalise_targets(const struct sl_dataset_info *info, int64_t count,
+                              const struct sl__rows *rows) {
+  return rows->targets && normalise(rows->targets, count, &info->target, info->target_channels,
+                                    info->target_mean, info->target_deviation);
 }
 
 void sl__normalise_rows(const struct sl_dataset_info *info, int64_t count,
                         const struct sl__rows *rows) {
-  normalise(rows->x, count, &info->sample, info->channels, info->mean, info->deviation);
-  if (rows->targets)
-    normalise(rows->targets, count, &info->target, info->target_channels, info->target_mean,
-              info->target_deviation);
+  normalise_inputs(info, count, rows);
+  normalise_targets(info, count, rows);
 }
 
 /* Mean and deviation of channel c; false if they are not finite, or there are no values. */
@@ -198,10 +209,12 @@ static enum sl_status check_normal(const struct sl_dataset *set, bool target, in
 
 enum sl_status sl__normalise_checked(const struct sl_dataset *set, int64_t count,
                                      const int64_t *samples, const struct sl__rows *rows) {
-  sl__normalise_rows(&set->info, count, rows);
-  enum sl_status status = check_normal(set, false, count, samples, rows->x);
-  if (status != SL_OK || !rows->targets) return status;
-  return check_normal(set, true, count, samples, rows->targets);
+  enum sl_status status = SL_OK;
+  if (normalise_inputs(&set->info, count, rows))
+    status = check_normal(set, false, count, samples, rows->x);
+  if (normalise_targets(&set->info, count, rows) && status == SL_OK)
+    status = check_normal(set, true, count, samples, rows->targets);
+  return status;
 }
 
 enum sl_status sl__float_set_begin(const struct sl__dataset_kind *kind, size_t size,
