@@ -368,7 +368,7 @@ static enum sl_status check_special(int i, const char *text) {
     n = sl__utf8_next(text + at, left, &point);
     if (n == 1 && point == 0xFFFD)
       return sl__fail(SL_BAD_ARGUMENT,
-                      "special token %d, '%s', is no UTF-8 (its byte %zu is 0x%02X); a "
+                      "special token %d, '%.60s', is no UTF-8 (its byte %zu is 0x%02X); a "
                       "tokenizer.json cannot hold it, take another",
                       i, text, at, (uint8_t)text[at]);
   }
