@@ -66,7 +66,8 @@ refused 1 'no column a; its columns are kind, b' "$predict" y.json less.csv
 printf 'kind,b,a\nleft,1,1\n' >left.csv
 refused 1 '"left" does not occur in the training' "$predict" y.json left.csv
 printf 'kind,b,a\nup,1,3.3e38\n' >huge.csv
-refused 1 'value 0 of sample 0 is too large for f32 when it is normalised' "$predict" y.json huge.csv
+refused 1 'value 0 of sample 0 is too large for f32 when it is normalised' \
+  "$predict" y.json huge.csv
 printf 'kind,b,a\nup,,1\n' >empty.csv
 refused 1 'is a missing value' "$predict" y.json empty.csv
 run mlp.json --data table.csv --target y --missing mean --epochs 1 --save mean.json &&
@@ -228,6 +229,11 @@ for option in log report-failure; do
 done
 refused 2 '--log photos/a/2.PNG: has the name of a file of --validation photos' \
   "$train" mlp.json --data arrays --validation photos --log photos/a/2.PNG
+refused 2 '--log arrays/t10k-labels-idx1-ubyte.gz: has the name of a file of --data arrays' \
+  "$train" mlp.json --data arrays --log arrays/t10k-labels-idx1-ubyte.gz
+for other in log.bin log-ubyte data_batch_6.bin .log.npy; do
+  refused 1 'arrays/x.npy' "$train" mlp.json --data arrays --log "arrays/$other"
+done
 cd arrays || exit
 refused 2 '--log y.npy: has the name' "$train" ../mlp.json --data . --log y.npy
 cd ..

@@ -4,6 +4,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -269,12 +270,28 @@ static bool holds(const char *folder, const char *path) {
   return false;
 }
 
-/* The names that the readers of data/ take in folders. */
+/* The names that the readers of data/ take in folders (npy, pictures, MNIST, CIFAR-10). This
+ * archive is linked without the library, too, so they are here once more. */
 static bool is_data_name(const char *path) {
-  static const char *const ends[] = {".npy",  "-ubyte", "-ubyte.gz", ".bin", ".jpg",
-                                     ".jpeg", ".png",   ".ppm",      ".pgm"};
-  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-    if (ends_in(path, ends[i])) return true;
+  static const char *const names[] = {"*.npy",
+                                      "*.jpg",
+                                      "*.jpeg",
+                                      "*.png",
+                                      "*.ppm",
+                                      "*.pgm",
+                                      "train-images-idx3-ubyte",
+                                      "train-images-idx3-ubyte.gz",
+                                      "train-labels-idx1-ubyte",
+                                      "train-labels-idx1-ubyte.gz",
+                                      "t10k-images-idx3-ubyte",
+                                      "t10k-images-idx3-ubyte.gz",
+                                      "t10k-labels-idx1-ubyte",
+                                      "t10k-labels-idx1-ubyte.gz",
+                                      "data_batch_[1-5].bin",
+                                      "test_batch.bin"};
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (fnmatch(names[i], name, FNM_PERIOD | FNM_CASEFOLD) == 0) return true;
   return false;
 }
 
