@@ -312,6 +312,7 @@ static enum sl_status read_pictures(const char *path, const struct sl_reader_opt
   name = sl__name_without(listed.folder, (int64_t)bad, "bad picture", "bad pictures", first_bad);
   if (!name) SL__TRY(SL_NO_MEMORY);
   SL__TRY(make_set(&listed, name, dataset));
+  (*dataset)->info.left_out = (int64_t)bad;
   listed = (struct picture_set){0}; /* the set has it now */
 out:
   free_members(&listed);

@@ -417,6 +417,7 @@ static enum sl_status make_part(const struct sl_reader_options *options, bool tr
   set->info.columns = info->columns;
   set->info.target_name_count = info->target_name_count;
   set->info.target_names = info->target_names;
+  set->info.left_out = info->left_out;
   return SL_OK;
 }
 

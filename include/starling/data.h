@@ -57,6 +57,8 @@ struct sl_dataset_info {
    * one tensor without a name. With fields, sample and target are flat: [values]. */
   const struct sl_row_field *inputs, *targets;
   int input_count, target_count;
+  int64_t left_out; /**< pictures that cannot be decoded (skip_bad), of all files that were read,
+                       held back or not */
 };
 
 /** MNIST's IDX files, plain or .gz: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-*

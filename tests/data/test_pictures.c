@@ -166,6 +166,7 @@ static void test_bad_pictures(void **state) {
   OK(sl_dataset_read(in_folder("set"), &(struct sl_reader_options){.skip_bad = true}, true, &set));
   assert_int_equal(sl_dataset_info(set)->count, 3);
   assert_non_null(strstr(sl_dataset_info(set)->name, "without 2 bad pictures (a/0.ppm first)"));
+  assert_int_equal(sl_dataset_info(set)->left_out, 2);
   sl_dataset_free(set);
   for (int i = 1; i < 5; i++) {
     char name[32];

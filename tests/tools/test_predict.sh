@@ -445,6 +445,9 @@ refused 1 "dark/3a.pgm: cut short" --resize --fold 2/3 photos.json photos
 predicted skipped --resize --fold 2/3 --skip-bad photos.json photos
 has "--skip-bad names it" "starling-predict: photos without 1 bad picture (dark/3a.pgm)"
 check "and the others have the answers as without it" cmp "$work/skipped.jsonl" "$work/held.jsonl"
+cp -r photos "photos without flash"; rm "photos without flash/dark/3a.pgm"
+predicted none --resize --skip-bad photos.json "photos without flash"
+check "none is named where none is left out" [ "$(wc -l <"$work/said")" = 1 ]
 echo text >photos/text.pgm; : >photos/empty.pgm
 cat photos/dark/1.pgm photos/dark/3a.pgm >photos/more.pgm
 set -- photos/dark/1.pgm photos/light/1.pgm

@@ -129,7 +129,7 @@ static int open_dataset(struct samples *s) {
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   const int64_t *dim = info->sample.dim;
   s->count = info->count;
-  if (s->options->skip_bad && strstr(info->name, " without ")) remark("%s", info->name);
+  if (info->left_out) remark("%s", info->name);
   if (!info->bytes) return open_values(s, info);
   if (!s->options->preparation.pictures)
     return samples_bad(s, "the model takes no pictures, and these are some");
