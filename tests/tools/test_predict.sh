@@ -463,6 +463,10 @@ done
 predicted more --resize --skip-bad photos.json photos/more.pgm
 has "a second picture in one" "more.pgm: left out from picture 1 on: cut short"
 check "the first one is answered" test "$(wc -l <"$work/more.jsonl")" = 1
+timeout 60 "$predict" --resize --skip-bad photos.json photos/text.pgm photos/empty.pgm \
+  >"$work/out" 2>"$work/said"
+check "no picture that can be decoded is a failure" [ $? = 1 ]
+has "which says so" "starling-predict: no sample is left of the inputs"
 refused 1 "takes no skipping of pictures" --skip-bad "$x" digits
 
 refused 1 "has 1 labels" --labels one "$x" images-idx3-ubyte

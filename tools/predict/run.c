@@ -23,6 +23,7 @@ struct filler {
   struct request_queue *queue;
   struct request *request; /* being filled; NULL: none */
   int64_t most, values;
+  bool any; /* samples so far */
 };
 
 static int send(struct filler *f) {
@@ -49,6 +50,7 @@ static int fill(struct filler *f, const struct image_options *options, const cha
     }
     float *values = (float *)request->inputs + request->n * f->values;
     if (!samples_next(images, values, &request->origins[request->n], &code)) break;
+    f->any = true;
     if (++request->n == f->most) code = send(f);
   }
   samples_close(images);
@@ -76,7 +78,10 @@ static int run_images(struct program *p, struct engine *engine, struct request_q
   for (int i = 0; i < p->input_count && code == EXIT_DONE; i++)
     code = fill(&f, &p->images, p->inputs[i]);
   int last = send(&f); /* samples before a failure are answered */
-  return code != EXIT_DONE ? code : last;
+  if (code == EXIT_DONE) code = last;
+  if (code == EXIT_DONE && !f.any) /* --skip-bad has named why */
+    code = fail(EXIT_FAILED, "no sample is left of the inputs");
+  return code;
 }
 
 /* ---- text ---- */
