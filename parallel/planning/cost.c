@@ -1,6 +1,7 @@
 #include "parallel/planning/cost.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -318,6 +319,20 @@ bool sl__cost_ran_out(const struct sl_context *context, enum sl_status status) {
   return !context->abandoned && sl__task_failure() == SL_OK;
 }
 
+/* The weights and buffers from before, after a failure, too. The first failure is reported; but
+ * weights that could not be restored are the worse one, and never a limit that is used up. */
+static enum sl_status restore(const struct sl__cost_case *c, const struct sl__copy *before,
+                              enum sl_status status) {
+  char why[400];
+  enum sl_status written = sl__copy_write(c->model, before);
+  if (written == SL_OK) return status;
+  snprintf(why, sizeof why, "%s", sl_error());
+  return sl__fail(written == SL_NO_MEMORY ? SL_STARPU : written,
+                  "a measurement has changed the weights, and they could not be restored: %s; load "
+                  "them again",
+                  why);
+}
+
 enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,
                                 int count, struct sl__costs *costs) {
   enum sl_status status;
@@ -336,14 +351,11 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   if (sl__cost_fits(c, devices, count)) {
     SL__TRY(sl__copy_new(c->model, &before));
     SL__TRY(sl__copy_read(c->model, &before));
-    status = calibrate(&probe, &recorded, devices, calibration);
-    /* weights are restored after a failure, too; the first failure is reported */
-    enum sl_status written = sl__copy_write(c->model, &before);
+    status = restore(c, &before, calibrate(&probe, &recorded, devices, calibration));
     if (sl__cost_ran_out(c->model->context, status)) {
       probe.wall_ms = NAN; /* no more is known than of a model that does not fit */
       status = SL_OK;
     }
-    if (status == SL_OK) status = written;
   }
   if (status == SL_OK) add_up(c, &recorded, devices, count, calibration, costs);
   if (status == SL_OK) add_overhead(c, &recorded, devices, &probe, count, costs);
@@ -447,9 +459,7 @@ enum sl_status sl__cost_steps(const struct sl__cost_case *c, const struct sl__gr
   SL__TRY(probe_open(&probe, c, grid, batch));
   SL__TRY(sl__copy_new(c->model, &before));
   SL__TRY(sl__copy_read(c->model, &before));
-  status = time_steps(&probe, ms);
-  enum sl_status written = sl__copy_write(c->model, &before);
-  if (status == SL_OK) status = written;
+  status = restore(c, &before, time_steps(&probe, ms));
 out:
   probe_close(&probe);
   sl__copy_free(&before);

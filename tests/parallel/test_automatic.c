@@ -461,6 +461,43 @@ static void what_cannot_be_measured_is_left_out(void **state) {
   limit_memory(NULL);
 }
 
+enum refused { LAYER, CAPTURED_STEP };
+
+/* Where there is a check of health, waits allocate. */
+static enum sl_status is_healthy(void *data) {
+  (void)data;
+  return SL_OK;
+}
+
+/* Refuses such a call, and the next allocation of its thread. */
+static enum sl_status refuse_and_starve(void *data, const struct sl__call *call,
+                                        struct starpu_task *task) {
+  enum refused refused = *(enum refused *)data;
+  (void)task;
+  bool is_layer = call->count > 2 && call->tensors[0]->shape.dim[0] == ROWS;
+  if (refused == LAYER ? !is_layer : call->op != &sl__op_subgraph) return SL_OK;
+  sl__alloc_fail_after(1);
+  return sl__fail(SL_NO_MEMORY, "%s: the limit is used up", call->op->codelet.name);
+}
+
+/* Neither a refused step nor layers that are guessed may hide that the weights are other ones. */
+static void a_failed_restoration_is_told(void **state) {
+  (void)state;
+  enum refused refused = LAYER;
+  const struct sl__submit_hook hook = {.before = refuse_and_starve, .data = &refused};
+  limit_memory("cpu=1G");
+  OK(sl__health_check_add(context, &(struct sl__health_check){.check = is_healthy}));
+  OK(sl__submit_hook_add(context, &hook));
+  struct sl_model *m = wide_model();
+  for (; refused <= CAPTURED_STEP; refused++) {
+    enum sl_status status = place_wide(m, 1, NULL, NULL);
+    sl__alloc_fail_after(0);
+    FAILS(status, SL_STARPU, "they could not be restored: no memory for");
+  }
+  sl_model_free(m);
+  limit_memory(NULL);
+}
+
 /* Residual, normalised; with an embedding or without. */
 static struct sl_model *small_model(bool tokens) {
   struct sl_model *m;
@@ -635,6 +672,7 @@ int main(void) {
                                      cmocka_unit_test(memory_is_counted),
                                      cmocka_unit_test(parameters_count_once),
                                      cmocka_unit_test(what_cannot_be_measured_is_left_out),
+                                     cmocka_unit_test(a_failed_restoration_is_told),
                                      cmocka_unit_test(a_failure_changes_nothing),
                                      cmocka_unit_test(a_trainer_without_memory_is_an_error),
                                      cmocka_unit_test(two_trainers_cut_alike),
