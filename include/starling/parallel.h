@@ -437,12 +437,13 @@ SL_API void sl_trainer_free(struct sl_trainer *trainer);
  * number of devices). Parameters are cut by big_shard as the trainer will cut them, so no other
  * trainer may use the model. batch: rows of the trainer's batches; sequences are of the model's
  * full length. The model is placed as by sl_place, or has no placement afterwards. step_ms (or
- * NULL): measured time of a step in a sequence of steps; NaN if the memory limit leaves no room for
- * the measurement, though a trainer without a placement may fit. table (or NULL): the candidates,
- * the one taken, and how to ask for it by hand, as text; free it with free(). The choice is a
- * measurement, so another run may choose otherwise, and another number of replicas gives other
- * bits. \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement fits;
- * SL_NO_DEVICE if no device has all operations. After an error the model is placed as before. */
+ * NULL): measured time of a step in a sequence of steps; NaN if no placement could be measured, and
+ * the devices' memories may be too small to measure training without one. table (or NULL): the
+ * candidates, the one taken, and how to ask for it by hand, as text; free it with free(). The
+ * choice is a measurement, so another run may choose otherwise, and another number of replicas
+ * gives other bits. \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement
+ * fits; SL_NO_DEVICE if no device has all operations. After an error the model is placed as before.
+ * */
 SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl_trainer_options *options, int64_t batch,
                                     double *step_ms, char **table);

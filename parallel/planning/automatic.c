@@ -28,8 +28,9 @@ struct candidate {
   struct sl__stage_plan plan; /* not of the free choice */
   char *rules;                /* NULL: the free choice */
   int replicas;
-  bool possible; /* of the free choice: a trainer would take it */
-  bool timed;
+  bool possible; /* of the free choice: a trainer would take it, as far as is known */
+  bool timed;    /* it is among those that are compared */
+  bool refused;  /* main memory's limit had no room for its steps */
   int samples;
   double sample[MOST_SAMPLES], ms, least_ms, most_ms;
 };
@@ -52,7 +53,12 @@ static void unplace(struct sl_model *model) {
 
 /* ---- candidates ---- */
 
-static bool free_choice_fits(const struct automatic *a, const struct sl__grid *grid) {
+static bool trainer_takes(const struct automatic *a, const struct sl__grid *grid) {
+  const struct sl__cost_case *c = &a->c;
+  return sl__placement_check_memory(c->model, c->optimizer, &c->loss, grid, a->batch) == SL_OK;
+}
+
+static bool can_be_measured(const struct automatic *a, const struct sl__grid *grid) {
   struct sl__cost_case c = a->c;
   c.chunk = grid->training_chunk;
   for (int k = 0; k < a->classes.count; k++) {
@@ -60,7 +66,7 @@ static bool free_choice_fits(const struct automatic *a, const struct sl__grid *g
     if (device->node != STARPU_MAIN_RAM && !sl__cost_fits(&c, device, a->classes.of[k].count))
       return false;
   }
-  return sl__placement_check_memory(c.model, c.optimizer, &c.loss, grid, a->batch) == SL_OK;
+  return true;
 }
 
 /* What the trainer makes of its options where there is no placement. */
@@ -76,7 +82,8 @@ static enum sl_status free_choice(struct automatic *a) {
   bool possible = status == SL_OK && sl__grid_check_batch(&grid, a->batch) == SL_OK;
   int64_t slices = (int64_t)grid.replicas * a->c.microbatches;
   a->c.rows = slices ? (a->batch + slices - 1) / slices : 0;
-  free->possible = free->timed = possible && free_choice_fits(a, &grid);
+  free->possible = possible && trainer_takes(a, &grid);
+  free->timed = free->possible && can_be_measured(a, &grid);
   a->count++;
   sl__grid_clear(&grid);
   return status;
@@ -134,13 +141,32 @@ static bool lacks_operations(const struct automatic *a) {
   return lacks;
 }
 
-static int quickest_plan(const struct automatic *a) {
-  int best = 0;
-  for (int i = 1; i < a->count; i++)
-    if (!a->candidate[i].timed &&
-        (!best || a->candidate[i].plan.step_ms < a->candidate[best].plan.step_ms))
-      best = i;
-  return best;
+/* Is a time on CPUs guessed? The more memory a plan needs, the less of it is measured, and a guess
+ * is optimistic. (Not so of GPUs: a pipeline is worth a try where the model is larger than one.) */
+static bool is_doubtful(const struct candidate *k) {
+  const struct sl__stage_plan *p = &k->plan;
+  bool guessed = false;
+  for (int s = 0; s < p->partition.stages; s++) {
+    int class = p->partition.device_class[s];
+    guessed |= p->of[class].costs.estimated && sl__is_on_cpus(&p->classes->of[class].devices[0]);
+  }
+  return guessed;
+}
+
+static bool seems_quicker(const struct candidate *k, const struct candidate *than) {
+  bool doubtful = is_doubtful(k);
+  if (doubtful != is_doubtful(than)) return !doubtful;
+  return k->plan.step_ms < than->plan.step_ms;
+}
+
+/* Of those that were not tried; nothing where there is none. */
+static void add_quickest_plan(struct automatic *a) {
+  struct candidate *best = NULL;
+  for (int i = 1; i < a->count; i++) {
+    struct candidate *k = &a->candidate[i];
+    if (!k->timed && !k->refused && (!best || seems_quicker(k, best))) best = k;
+  }
+  if (best) best->timed = true;
 }
 
 static enum sl_status add_candidates(struct automatic *a) {
@@ -148,8 +174,7 @@ static enum sl_status add_candidates(struct automatic *a) {
   SL__TRY(free_choice(a));
   SL__TRY(add_plans(a));
   if (lacks_operations(a)) a->candidate[0].possible = a->candidate[0].timed = false;
-  for (int i = 0, best; i < TIMED_PLANS && (best = quickest_plan(a)); i++)
-    a->candidate[best].timed = true;
+  for (int i = 0; i < TIMED_PLANS; i++) add_quickest_plan(a);
   /* the last plan's message says what does not fit */
   if (a->count == 1 && !a->candidate[0].timed) status = SL_NO_MEMORY;
 out:
@@ -176,16 +201,28 @@ out:
   return status;
 }
 
-/* A candidate for whose steps main memory's limit has no room is none. */
+/* A candidate for whose steps main memory's limit has no room is none: the next plan gets its
+ * place. */
 static enum sl_status try_candidate(struct automatic *a, struct candidate *k) {
   enum sl_status status = time_candidate(a, k);
   if (!sl__cost_ran_out(a->c.model->context, status)) return status;
-  k->timed = false;
+  k->possible = k->timed = false;
+  k->refused = true;
   k->samples = 0;
+  if (k->rules) add_quickest_plan(a);
   return SL_OK;
 }
 
-/* The free choice may be taken unmeasured: it is what the trainer does without this. */
+/* One that has not had all its turns, a round has one for each; NULL: there is none. */
+static struct candidate *next_turn(struct automatic *a, int rounds) {
+  for (int i = 0; i < a->count; i++)
+    if (a->candidate[i].timed && a->candidate[i].samples < rounds * SL__COST_TRIES)
+      return &a->candidate[i];
+  return NULL;
+}
+
+/* The free choice may be taken unmeasured if it could not be measured, not if its step was refused:
+ * it is what the trainer does without this. */
 static enum sl_status check_candidates(const struct automatic *a) {
   bool some = a->candidate[0].possible;
   char why[400];
@@ -202,8 +239,7 @@ static enum sl_status time_candidates(struct automatic *a) {
   enum sl_status status = SL_OK;
   for (int round = 0; round < ROUNDS; round++) {
     if (round && starpu_timing_now() - start > 1e6 * MOST_SECONDS) break;
-    for (int i = 0; i < a->count; i++)
-      if (a->candidate[i].timed) SL__TRY(try_candidate(a, &a->candidate[i]));
+    for (struct candidate *k; (k = next_turn(a, round + 1));) SL__TRY(try_candidate(a, k));
   }
   SL__TRY(check_candidates(a));
   a->foreign = sl__foreign_cpu(&begin);
@@ -257,7 +293,7 @@ static void print_table(FILE *out, const struct automatic *a) {
   if (k->timed)
     fprintf(out, "a step of %lld: %.2f ms predicted", (long long)a->batch, k->ms);
   else
-    fprintf(out, "the memory limit has no room for a measurement");
+    fprintf(out, "there was no room for a measurement");
   if (k->rules)
     fprintf(out, ", %.2f ms of it the slowest stage's work%s", k->plan.partition.slowest_ms,
             sl__stage_plan_is_guessed(&k->plan) ? "; guessed from flops and bandwidth, not measured"

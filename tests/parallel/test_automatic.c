@@ -198,7 +198,7 @@ static void a_dear_decoder_stands_alone(void **state) {
 
 /* The table's candidates, and the taken one's replicas, stages (0: no placement) and ms. */
 struct candidates {
-  int rows, replicas, stages;
+  int rows, timed, replicas, stages;
   double free_ms, ms, least_ms;
 };
 
@@ -227,6 +227,7 @@ static struct candidates read_table(const char *table) {
     found.rows++;
     if (!strcmp(measured, "-")) continue;
     double ms = strtod(measured, NULL);
+    found.timed++;
     found.least_ms = fmin(found.least_ms, ms);
     if (is_free) found.free_ms = ms;
     if (replicas == found.replicas && atoi(stages) == found.stages) found.ms = ms;
@@ -426,8 +427,7 @@ static enum sl_status refuse_rows(void *data, const struct sl__call *call,
   return SL_OK;
 }
 
-/* A candidate whose steps do not fit is none; what the trainer does by itself may be taken
- * unmeasured. */
+/* A candidate whose steps do not fit is none, what the trainer does by itself likewise. */
 static void what_cannot_be_measured_is_left_out(void **state) {
   (void)state;
   int64_t rows = WIDTH + 1;
@@ -444,12 +444,7 @@ static void what_cannot_be_measured_is_left_out(void **state) {
   if (found.replicas < 2 || !(ms > 0) || !(found.free_ms > 0)) fail_msg("%s", table);
   free(table);
   rows = 1;
-  OK(place_wide(m, 0, &ms, &table));
-  assert_null(sl_placement(m));
-  assert_true(isnan(ms));
-  assert_non_null(strstr(table, "the memory limit has no room for a measurement\n"));
-  if (read_table(table).least_ms < INFINITY) fail_msg("%s", table);
-  free(table);
+  FAILS(place_wide(m, 0, NULL, NULL), SL_NO_MEMORY, "measuring a placement: ");
   OK(sl_model_get(m, "fc1.weight", after));
   assert_memory_equal(before, after, sizeof before);
   sl_model_free(m);
@@ -457,6 +452,76 @@ static void what_cannot_be_measured_is_left_out(void **state) {
   OK(sl__submit_hook_add(context, &hook));
   m = wide_model();
   FAILS(place_wide(m, 0, NULL, NULL), SL_NO_MEMORY, "measuring a placement: ");
+  sl_model_free(m);
+  limit_memory(NULL);
+}
+
+struct refusal {
+  const struct sl_model *model;
+  int plans; /* so many are refused */
+};
+
+static enum sl_status refuse_plans(void *data, const struct sl__call *call,
+                                   struct starpu_task *task) {
+  struct refusal *r = data;
+  (void)task;
+  if (!r->model || !sl_placement(r->model) || !r->plans) return SL_OK;
+  r->plans--;
+  return sl__fail(SL_NO_MEMORY, "%s: the limit is used up", call->op->codelet.name);
+}
+
+/* Those predicted to be slower are measured in the place of refused ones. */
+static void the_next_plans_are_measured(void **state) {
+  (void)state;
+  struct refusal refusal = {0};
+  const struct sl__submit_hook hook = {.before = refuse_plans, .data = &refusal};
+  limit_memory("cpu=1G");
+  OK(sl__submit_hook_add(context, &hook));
+  struct sl_model *m = wide_model();
+  refusal.model = m;
+  const int refused[] = {0, 1, 2, 3}, timed[] = {3, 3, 2, 1}; /* with the free choice */
+  for (int i = 0; i < 4; i++) {
+    char *table;
+    refusal.plans = refused[i];
+    OK(place_wide(m, 0, NULL, &table));
+    struct candidates found = read_table(table);
+    if (found.rows != 4 || found.timed != timed[i] || !(found.free_ms > 0)) fail_msg("%s", table);
+    free(table);
+  }
+  sl_model_free(m);
+  limit_memory(NULL);
+}
+
+/* As refuse_rows, but of layers alone, not of the steps of a plan. */
+static enum sl_status refuse_layers(void *data, const struct sl__call *call,
+                                    struct starpu_task *task) {
+  const struct refusal *r = data;
+  int64_t rows = 2 * WIDTH;
+  if (!r->model || sl_placement(r->model)) return SL_OK;
+  return refuse_rows(&rows, call, task);
+}
+
+/* Times of a single replica's layers cannot be measured: other plans are tried before it, though
+ * the guess is that it is quicker. */
+static void measured_plans_come_first(void **state) {
+  (void)state;
+  struct refusal refusal = {0};
+  const struct sl__submit_hook hook = {.before = refuse_layers, .data = &refusal};
+  char *table;
+  int replicas;
+  char measured[16] = "";
+  limit_memory("cpu=1G");
+  OK(sl__submit_hook_add(context, &hook));
+  struct sl_model *m = wide_model();
+  refusal.model = m;
+  OK(sl_place_auto(m, &sgd, NULL, 2 * WIDTH, NULL, &table));
+  struct candidates found = read_table(table);
+  if (found.rows != 4 || found.timed != 3) fail_msg("%s", table);
+  const char *line = table;
+  for (int i = 0; i < 3; i++) line = strchr(line, '\n') + 1;
+  assert_int_equal(sscanf(line, "%d %*s %*s %15s", &replicas, measured), 2);
+  if (replicas != 1 || strcmp(measured, "-") != 0) fail_msg("%s", table);
+  free(table);
   sl_model_free(m);
   limit_memory(NULL);
 }
@@ -672,6 +737,8 @@ int main(void) {
                                      cmocka_unit_test(memory_is_counted),
                                      cmocka_unit_test(parameters_count_once),
                                      cmocka_unit_test(what_cannot_be_measured_is_left_out),
+                                     cmocka_unit_test(the_next_plans_are_measured),
+                                     cmocka_unit_test(measured_plans_come_first),
                                      cmocka_unit_test(a_failed_restoration_is_told),
                                      cmocka_unit_test(a_failure_changes_nothing),
                                      cmocka_unit_test(a_trainer_without_memory_is_an_error),
