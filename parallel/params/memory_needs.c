@@ -107,10 +107,19 @@ double sl__device_memory(const struct sl__device *device) {
   return sl__machine_memory();
 }
 
-/* Is it known in which memory such a device computes? */
-static bool is_definite(const struct sl__device *device) {
+bool sl__memory_is_definite(const struct sl__device *device) {
   if (device->place.worker || device->place.where == STARPU_CPU) return true;
   return starpu_cpu_worker_get_count() == starpu_worker_get_count();
+}
+
+/* Does a replica before r have this layer in the same memory? */
+static bool is_there(const struct sl__grid *grid, int layer, int r) {
+  unsigned node = sl__grid_device(grid, layer, r)->node;
+  for (int before = 0; before < r; before++) {
+    const struct sl__device *device = sl__grid_device(grid, layer, before);
+    if (device->node == node && sl__memory_is_definite(device)) return true;
+  }
+  return false;
 }
 
 /* What the layers on this memory node need at least, and the first stage that is there. rows:
@@ -124,13 +133,13 @@ static double least_on_node(struct sl__memory_case *c, const struct sl__grid *gr
     for (int r = 0; r < grid->replicas; r++) {
       const struct sl__device *device = sl__grid_device(grid, i, r);
       if (!sl__grid_is_here(grid, i)) continue;
-      if (device->node != node || !is_definite(device)) continue;
+      if (device->node != node || !sl__memory_is_definite(device)) continue;
       c->rows = rows[r * grid->microbatches];
       bytes += sl__layer_memory(c, i, 1);
       span = fmax(span, span_bytes(c, i));
       /* on a GPU the gradients of all values, too: too much is better than a stall */
       if (node != STARPU_MAIN_RAM && model->layers[i].needs_gradient) bytes += value_bytes(c, i);
-      if (r) bytes -= sl__layer_param_memory(c, i); /* these are there once */
+      if (is_there(grid, i, r)) bytes -= sl__layer_param_memory(c, i); /* these are there once */
       if (*stage < 0) *stage = grid->stage[i];
     }
   return bytes + span;

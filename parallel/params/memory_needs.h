@@ -29,6 +29,9 @@ double sl__layer_param_memory(const struct sl__memory_case *c, int layer);
 /* Size in bytes of the memory near a device; INFINITY if nothing limits it. */
 double sl__device_memory(const struct sl__device *device);
 
+/* Is it known in which memory such a device computes? */
+bool sl__memory_is_definite(const struct sl__device *device);
+
 /* SL_NO_MEMORY if a memory is smaller than the tensors that must be in it at the same time: the
  * parameters and gradients of the layers placed there, and one slice's values of each layer. */
 enum sl_status sl__placement_check_memory(const struct sl_model *model,

@@ -58,15 +58,19 @@ static bool trainer_takes(const struct automatic *a, const struct sl__grid *grid
   return sl__placement_check_memory(c->model, c->optimizer, &c->loss, grid, a->batch) == SL_OK;
 }
 
+/* The trainer's check is enough for main memory, unless it passes over some of the devices. */
 static bool can_be_measured(const struct automatic *a, const struct sl__grid *grid) {
   struct sl__cost_case c = a->c;
+  bool checked = true, fits = true;
   c.chunk = grid->training_chunk;
+  for (int d = 0; d < grid->stages * grid->replicas; d++)
+    checked &= sl__memory_is_definite(&grid->devices[d]);
   for (int k = 0; k < a->classes.count; k++) {
     const struct sl__device *device = &a->classes.of[k].devices[0];
-    if (device->node != STARPU_MAIN_RAM && !sl__cost_fits(&c, device, a->classes.of[k].count))
-      return false;
+    if (device->node != STARPU_MAIN_RAM || !checked)
+      fits &= sl__cost_fits(&c, device, a->classes.of[k].count);
   }
-  return true;
+  return fits;
 }
 
 /* What the trainer makes of its options where there is no placement. */

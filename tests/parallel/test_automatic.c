@@ -526,6 +526,28 @@ static void measured_plans_come_first(void **state) {
   limit_memory(NULL);
 }
 
+/* A replica in another memory takes its parameters with it, and leaves none here. */
+static void each_memory_has_parameters(void **state) {
+  (void)state;
+  int stage[WIDE_LAYERS] = {0};
+  limit_memory("cpu=5M");
+  struct sl_model *m = wide_model();
+  struct sl__device devices[2] = {{.name = "cuda:0", .node = 1}, {.name = "cpu"}};
+  for (int d = 0; d < 2; d++) devices[d].place.where = d ? STARPU_CPU : STARPU_CUDA;
+  const struct sl__grid grid = {.members = 1,
+                                .replicas = 2,
+                                .microbatches = 1,
+                                .stages = 1,
+                                .stage = stage,
+                                .devices = devices,
+                                .layers = WIDE_LAYERS};
+  const struct sl_optimizer adam = {.kind = SL_ADAM};
+  FAILS(sl__placement_check_memory(m, &adam, &(struct sl_loss){0}, &grid, ROWS), SL_NO_MEMORY,
+        "the layers on cpu (stage 0");
+  sl_model_free(m);
+  limit_memory(NULL);
+}
+
 enum refused { LAYER, CAPTURED_STEP };
 
 /* Where there is a check of health, waits allocate. */
@@ -739,6 +761,7 @@ int main(void) {
                                      cmocka_unit_test(what_cannot_be_measured_is_left_out),
                                      cmocka_unit_test(the_next_plans_are_measured),
                                      cmocka_unit_test(measured_plans_come_first),
+                                     cmocka_unit_test(each_memory_has_parameters),
                                      cmocka_unit_test(a_failed_restoration_is_told),
                                      cmocka_unit_test(a_failure_changes_nothing),
                                      cmocka_unit_test(a_trainer_without_memory_is_an_error),
