@@ -443,7 +443,7 @@ SL_API void sl_trainer_free(struct sl_trainer *trainer);
  * choice is a measurement, so another run may choose otherwise, and another number of replicas
  * gives other bits. \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement
  * fits; SL_NO_DEVICE if no device has all operations. After an error the model is placed as before.
- * */
+ */
 SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl_trainer_options *options, int64_t batch,
                                     double *step_ms, char **table);

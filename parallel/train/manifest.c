@@ -207,11 +207,11 @@ enum sl_status sl__manifest_read(const struct sl__safetensors *file, struct sl__
   enum sl_status status;
   int64_t version;
   SL__TRY(read_texts(file, m));
+  SL__TRY(check_crc(file, m)); /* first: a damaged version is damage */
   SL__TRY(read_number(m, file, KEY_VERSION, 1, &version));
   if (version > FORMAT_VERSION)
     return sl__fail(SL_UNSUPPORTED, "%s: is of version %" PRId64 ", this library reads %d",
                     sl__safetensors_path(file), version, FORMAT_VERSION);
-  SL__TRY(check_crc(file, m));
   status = check_tensors(file, m);
 out:
   return status;

@@ -536,6 +536,19 @@ static void other_shifts_are_refused(void **state) {
   assert_refused(&s, "other", SL_BAD_ARGUMENT, "shift 1");
 }
 
+/* A higher version, too, is damage if the CRC says so. */
+static void any_bit_of_the_version(struct training *t, uint8_t *bytes, size_t size) {
+  static const char key[] = "\"version\":\"";
+  uint8_t *digit = bytes + 8 + sizeof key - 1;
+  while (memcmp(digit - sizeof key + 1, key, sizeof key - 1) != 0)
+    assert_true(++digit < bytes + size);
+  for (int bit = 0; bit < 8; bit++) {
+    *digit ^= (uint8_t)(1 << bit);
+    FAILS(sl_trainer_load(t->trainer, t->loader, put("flip", bytes, size)), SL_BAD_FILE, "flip");
+    *digit ^= (uint8_t)(1 << bit);
+  }
+}
+
 static void damaged_files_are_refused(void **state) {
   (void)state;
   /* not f32, and with options, so that the metadata have all that there can be */
@@ -562,13 +575,15 @@ static void damaged_files_are_refused(void **state) {
     if (at >= 8 + length) FAILS(status, SL_BAD_FILE, "its CRC-32 is");
     bytes[at] ^= 1;
   }
+  any_bit_of_the_version(&t, bytes, size);
   assert_unchanged(&t);
   OK(sl_trainer_load(t.trainer, t.loader, put("whole", bytes, size)));
   free(bytes);
   end(&t);
 }
 
-/* A file of before there was a CRC of the tensors' names and shapes. */
+/* A file of before there was a CRC of the tensors' names and shapes; and a whole one of a later
+ * version is refused as that. */
 static void older_files_are_read(void **state) {
   (void)state;
   const struct setup s = {MLP, .optimizer = adam};
@@ -585,13 +600,18 @@ static void older_files_are_read(void **state) {
   assert_int_equal(strlen(manifest.tensors), 8);
   *manifest.tensors = '\0';
   const void *data = sl__safetensors_data(file, &size);
-  snprintf(crc, sizeof crc, "%08lx", crc32_z(sl__manifest_crc(&manifest), data, size));
-  sl__manifest_metadata(&manifest, crc, metadata);
   for (size_t i = 0; i < sl__safetensors_count(file); i++)
     entries[i] = *sl__safetensors_at(file, i);
-  OK(sl__safetensors_write(in_folder("old"), entries, sl__safetensors_count(file), metadata, NULL));
+  for (int is_newer = 0; is_newer < 2; is_newer++) {
+    if (is_newer) strcpy(manifest.text[1], "9"); /* the format's version */
+    snprintf(crc, sizeof crc, "%08lx", crc32_z(sl__manifest_crc(&manifest), data, size));
+    sl__manifest_metadata(&manifest, crc, metadata);
+    OK(sl__safetensors_write(in_folder(is_newer ? "newer" : "old"), entries,
+                             sl__safetensors_count(file), metadata, NULL));
+  }
   sl__safetensors_close(file);
   OK(sl_trainer_load(t.trainer, t.loader, in_folder("old")));
+  FAILS(sl_trainer_load(t.trainer, t.loader, in_folder("newer")), SL_UNSUPPORTED, "version 9");
   assert_same_file(saved(&t, "again"), in_folder("new"));
   end(&t);
 }
