@@ -13,9 +13,9 @@
 #include "codelets/kernels/conv_backward_data.h"
 #include "codelets/kernels/conv_backward_weight.h"
 #include "codelets/kernels/conv_bias.h"
+#include "codelets/kernels/conv_forward.h"
 #include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/conv_matrix.h"
-#include "codelets/kernels/direct_conv.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/planes.h"
 #include "codelets/kernels/winograd.h"
@@ -147,22 +147,13 @@ static struct sl__conv_args plain_of(const struct sl__groupconv_args *a,
 
 static void gather_plain(const struct sl__groupconv_args *a, const float *x, const float *weight,
                          float *y, float *scratch, struct sl__work_range units) {
-  static const struct sl__conv_epilogue nothing;
   struct sl__conv_args p = plain_of(a, units);
   const float *bias = bias_of(a, weight, false);
-  bool planes, by_tiles = p.implementation == SL__WINOGRAD;
-  struct sl__work_range all = {
-      0, by_tiles ? sl__winograd_units(&p, &planes, 0) : sl__direct_conv_units(&p, &planes, 0)};
   p.activation = a->activation;
   for (int64_t u = units.first; u < units.end; u += p.images) {
     struct piece g = piece_of(a, u);
     const float *of_group = bias ? bias + g.group * p.out_channels : NULL;
-    if (by_tiles)
-      sl__winograd_forward(&p, x + g.x, weight + g.weight, false, of_group, &nothing, y + g.y,
-                           scratch, all, 0);
-    else
-      sl__direct_conv_forward(&p, x + g.x, weight + g.weight, of_group, &nothing, y + g.y, scratch,
-                              all, 0);
+    sl__conv_forward(&p, x + g.x, weight + g.weight, of_group, y + g.y, scratch, 0);
   }
 }
 
@@ -314,11 +305,6 @@ struct plain_kernels {
   int64_t (*scratch)(const struct sl__conv_args *a);
 };
 
-static int64_t forward_scratch(const struct sl__conv_args *a) {
-  return a->implementation == SL__WINOGRAD ? sl__winograd_scratch(a, false)
-                                           : sl__direct_conv_scratch(a);
-}
-
 static int64_t weight_scratch(const struct sl__conv_args *a) {
   return a->implementation == SL__WINOGRAD ? sl__winograd_backward_weight_scratch(a)
                                            : sl__conv_backward_weight_scratch(a);
@@ -327,7 +313,7 @@ static int64_t weight_scratch(const struct sl__conv_args *a) {
 static struct plain_kernels kernels_of(const struct sl__op *op, const struct sl__conv_args *p) {
   if (op == &sl__op_groupconv2d_gather) {
     bool serve = sl__conv_frame_fits(p);
-    return (struct plain_kernels){serve, serve && sl__winograd_serves(p), forward_scratch};
+    return (struct plain_kernels){serve, serve && sl__winograd_serves(p), sl__conv_forward_scratch};
   }
   if (op == &sl__op_groupconv2d_scatter) {
     bool fit = sl__conv_backward_data_fits(p);
@@ -367,7 +353,9 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op,
   }
   a->implementation = sl__product_choice(context);
   a->method = SL__GROUPCONV_MATRIX;
-  return sl__conv_matrix_scratch(&w, a->out_channels / a->groups, a->images);
+  /* the other two multiply an image at a time */
+  int64_t together = op == &sl__op_groupconv2d_backward_weight ? a->images : 1;
+  return sl__conv_matrix_scratch(&w, a->out_channels / a->groups, together);
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,

@@ -2,6 +2,7 @@
 #ifndef SL_CODELETS_KERNELS_CONV_H
 #define SL_CODELETS_KERNELS_CONV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/simd.h"

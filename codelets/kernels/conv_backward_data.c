@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "codelets/kernels/choice.h"
+#include "codelets/kernels/conv_forward.h"
 #include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/conv_scatter.h"
-#include "codelets/kernels/direct_conv.h"
 #include "codelets/kernels/tiles.h"
 #include "codelets/kernels/winograd.h"
 #include "codelets/kernels/winograd_backward_data.h"
@@ -146,8 +146,7 @@ int64_t sl__conv_backward_data_scratch(const struct sl__conv_args *a) {
     for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
       struct part p = part_of(a, row, column);
       if (!has_taps(&p)) continue;
-      int64_t floats = a->implementation == SL__WINOGRAD ? sl__winograd_scratch(&p.conv, false)
-                                                         : sl__direct_conv_scratch(&p.conv);
+      int64_t floats = sl__conv_forward_scratch(&p.conv);
       if (floats > most) most = floats;
     }
   return layout_of(a).own + most;
@@ -224,19 +223,6 @@ SL__SIMD static void put(const struct place *p, const float *from, const float *
     put_rows(p, from, NULL, stride, p->add);
 }
 
-static void convolve(const struct sl__conv_args *conv, const float *dy, const float *weight,
-                     float *to, float *scratch, int most_lanes) {
-  static const struct sl__conv_epilogue nothing;
-  bool planes;
-  if (conv->implementation == SL__WINOGRAD) {
-    struct sl__work_range all = {0, sl__winograd_units(conv, &planes, most_lanes)};
-    sl__winograd_forward(conv, dy, weight, false, NULL, &nothing, to, scratch, all, most_lanes);
-  } else {
-    struct sl__work_range all = {0, sl__direct_conv_units(conv, &planes, most_lanes)};
-    sl__direct_conv_forward(conv, dy, weight, NULL, &nothing, to, scratch, all, most_lanes);
-  }
-}
-
 /* The filters of all parts, one after the other. */
 static void rotate_all(const struct sl__conv_args *a, const float *weight, float *to) {
   for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
@@ -262,7 +248,7 @@ static const float *run_rows(const struct sl__conv_args *a, struct place *place,
     struct part p = part_of(a, place->row, column);
     p.conv.images = place->images;
     if (has_taps(&p)) {
-      convolve(&p.conv, dy, filters, to, m->own, most_lanes);
+      sl__conv_forward(&p.conv, dy, filters, NULL, to, m->own, most_lanes);
       filters += filter_floats(&p);
       is_empty = false;
     } else {
@@ -309,7 +295,7 @@ void sl__conv_backward_data(const struct sl__conv_args *a, const float *dy, cons
   int32_t most = buffered_images(a);
   rotate_all(a, weight, m.filters);
   if (writes_dx(a, add)) {
-    convolve(&whole.conv, dy, m.filters, dx, m.own, most_lanes);
+    sl__conv_forward(&whole.conv, dy, m.filters, NULL, dx, m.own, most_lanes);
     return;
   }
   for (int32_t n = 0; n < a->images; n += most)

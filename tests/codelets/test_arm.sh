@@ -23,8 +23,8 @@ flags="$flags -ffunction-sections -fdata-sections -DSL__EMULATED"
 flags="$flags -I$top -I$top/include $(pkg-config --cflags starpu-1.4 | sed 's/-I/-isystem /g')"
 flags="$flags -idirafter /usr/include ${host:+-idirafter /usr/include/$host}"
 kernels="direct_conv conv_scatter conv_backward_data conv_backward_weight conv_frame conv_epilogue
-  conv_matrix conv_bias winograd winograd_backward_data winograd_backward_weight winograd_channels
-  skinny_gemm weight_gradient onednn bf16_adapter recurrent_gemm"
+  conv_matrix conv_bias conv_forward winograd winograd_backward_data winograd_backward_weight
+  winograd_channels skinny_gemm weight_gradient onednn bf16_adapter recurrent_gemm"
 helpers="recurrent"
 operations=$(cd "$top/codelets" && ls *.c | sed -n 's/\.c$//p' |
   grep -Ev '^(message|ops|prepack|subgraph)$')
