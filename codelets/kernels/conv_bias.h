@@ -1,6 +1,6 @@
 /* A convolution's bias, and its gradient: each channel's sum over all images, in sixteen
- * interleaved parts. So the order does not depend on the width of the processor's vectors, nor on how many
- * images come at a time. */
+ * interleaved parts. So the order does not depend on the width of the processor's vectors, nor on
+ * how many images come at a time. */
 #ifndef SL_CODELETS_KERNELS_CONV_BIAS_H
 #define SL_CODELETS_KERNELS_CONV_BIAS_H
 

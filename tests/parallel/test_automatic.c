@@ -417,7 +417,7 @@ static void parameters_count_once(void **state) {
   limit_memory(NULL);
 }
 
-/* As the limit does, for tasks with so many rows. */
+/* As the limit does, for tasks with the given number of rows. */
 static enum sl_status refuse_rows(void *data, const struct sl__call *call,
                                   struct starpu_task *task) {
   (void)task;
@@ -458,7 +458,7 @@ static void what_cannot_be_measured_is_left_out(void **state) {
 
 struct refusal {
   const struct sl_model *model;
-  int plans; /* so many are refused */
+  int plans; /* the number that is refused */
 };
 
 static enum sl_status refuse_plans(void *data, const struct sl__call *call,

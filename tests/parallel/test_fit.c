@@ -405,7 +405,7 @@ static void open_with_batch(struct run *run, int batch) {
   OK(sl_loader_new(run->sets[0], &how, &run->loaders[0]));
 }
 
-/* Epochs to `epochs` in all take so many steps. */
+/* Epochs to `epochs` in all take `made` steps. */
 static void assert_epochs(struct run *run, int epochs, int64_t made) {
   struct sl_fit_result result;
   int64_t before = sl_trainer_position(run->trainer).step;
