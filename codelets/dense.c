@@ -1,6 +1,7 @@
 /* Dense layer: y = act(x W^T + b), W [O, I] as in PyTorch, the flat parameter block is W then b. */
 #include "codelets/activation.h"
 #include "codelets/kernels/bf16_adapter.h"
+#include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/dense.h"
@@ -108,30 +109,31 @@ static void forward(const struct sl__dense_args *a, struct sl__work_range range,
 static void backward_data(const struct sl__dense_args *a, const float *dy, const float *param,
                           float *dx, bool add) {
   if (a->implementation == SL__DIRECT_CONV) {
-    sl__skinny_gemm_plain(a->rows, a->in, a->out, dy, param, add, dx, 0);
+    sl__skinny_gemm_plain(a->rows, a->in, a->out, dy, a->out, param, add, dx, 0);
     return;
   }
   sl__gemm(sl__gemm_of(a->implementation), false, false, a->rows, a->in, a->out, 1, dy, a->out,
            param, a->in, add, dx, a->in);
 }
 
-/* Where our own product (codelets/kernels/weight_gradient.h) is as fast as oneDNN's, measured: with
- * vectors of 16 floats, up to this number of samples. With AVX2 it has three quarters of that
- * speed. */
-static bool few_samples_pay(const struct sl__dense_args *a) {
-  return a->rows <= 64 && sl__lanes(0) == 16;
-}
+/* Stored, a gradient of our own (codelets/kernels/weight_gradient.h) has 0.9 to 1.2 of the speed of
+ * oneDNN's with vectors of 16 floats, measured; within an optimizer's step it need not be stored.
+ * With AVX2 it has three quarters of that speed. */
+static bool own_gradient_pays(void) { return sl__lanes(0) == 16; }
 
 struct stored_gradient {
   float *grad;
-  int64_t in;
+  int64_t in, out;
   bool add;
 };
 
+/* The rows of the next tile are prefetched meanwhile. */
 SL__SIMD static void store_tile(const struct sl__gradient_tile *tile, void *data) {
   const struct stored_gradient *s = data;
   for (int r = 0; r < tile->rows; r++) {
     float *to = s->grad + (tile->row + r) * s->in + tile->column;
+    if (tile->row + tile->rows + r < s->out)
+      sl__prefetch_for_write(to + tile->rows * s->in, tile->columns);
     const float *from = tile->values + r * SL__SKINNY_GEMM_COLUMNS;
     for (int i = 0; i < tile->columns; i++) to[i] = s->add ? to[i] + from[i] : from[i];
   }
@@ -140,17 +142,17 @@ SL__SIMD static void store_tile(const struct sl__gradient_tile *tile, void *data
 static void backward_weight(const struct sl__dense_args *a, const float *x, const float *dy,
                             float *grad, bool add) {
   bool is_own = a->implementation == SL__DIRECT_CONV;
-  int64_t out = a->out, in = a->in, block = is_own ? out : block_of(a);
-  if (is_own) {
-    const struct sl__weight_gradient gradient = {a->rows, in, out, 1, {{x, dy}}};
-    sl__weight_gradient(&gradient, 0, out, store_tile, &(struct stored_gradient){grad, in, add}, 0);
-  }
+  int64_t out = a->out, in = a->in, block = is_own ? sl__weight_gradient_rows(a->rows, 1) : out;
+  const struct sl__weight_gradient gradient = {a->rows, in, out, 1, {{x, dy}}};
+  struct stored_gradient stored = {grad, in, out, add};
   for (int64_t o = 0; o < out; o += block) {
     int64_t count = out - o < block ? out - o : block;
+    if (is_own)
+      sl__weight_gradient(&gradient, o, o + count, store_tile, &stored, 0);
+    else
+      sl__gemm(sl__gemm_of(a->implementation), true, false, out, in, a->rows, 1, dy, out, x, in,
+               add, grad, in);
     if (a->has_bias) sl__bias_gradient(a->rows, out, dy, o, count, add, grad + out * in + o);
-    if (!is_own)
-      sl__gemm(sl__gemm_of(a->implementation), true, false, count, in, a->rows, 1, dy + o, out, x,
-               in, add, grad + o * in, in);
   }
 }
 
@@ -325,9 +327,12 @@ static enum sl__implementation choose(struct sl_context *context, const struct s
   }
   if (try == try_backward_weight && sl__weight_gradient_fits(a->rows, 1)) {
     c.mask |= 1u << SL__DIRECT_CONV;
-    if (few_samples_pay(a)) c.preferred = SL__DIRECT_CONV;
+    if (own_gradient_pays()) c.preferred = SL__DIRECT_CONV;
   }
-  if (try == try_backward_data) c.mask |= 1u << SL__DIRECT_CONV;
+  if (try == try_backward_data) {
+    c.mask |= 1u << SL__DIRECT_CONV;
+    if (sl__skinny_gemm_plain_pays(a->rows, a->in)) c.preferred = SL__DIRECT_CONV;
+  }
   if (a->batch_invariant && try != try_backward_weight) {
     c.mask = 1u << SL__DIRECT_CONV;
     c.preferred = SL__DIRECT_CONV;

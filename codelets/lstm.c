@@ -295,8 +295,7 @@ static void backward_data(const struct sl__recurrent_args *a, int direction, con
                           const float *param, float *dx, bool add) {
   struct lstm_parts p = parts_of(a, param, direction);
   dgates += direction * 6 * a->hidden;
-  sl__gemm(sl__gemm_of(a->implementation), false, false, (int64_t)a->rows * a->steps, a->in,
-           p.gates, 1, dgates, p.width, p.w_ih, a->in, add, dx, a->in);
+  sl__recurrent_input_gradient(a, p.gates, dgates, p.width, p.w_ih, dx, add);
 }
 
 static void backward_weight(const struct sl__recurrent_args *a, int direction, const float *x,

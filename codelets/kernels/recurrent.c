@@ -55,7 +55,9 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
         .implementation = sl__product_choice(context),
         .time = time,
         .is_packed = is_packed(context, xd[0], xd[1], gates * hidden * hidden),
-        .input_implementation = sl__product_choice_with_own(context, sl__skinny_gemm_pays(xd[2]))};
+        .input_implementation = sl__product_choice_with_own(context, sl__skinny_gemm_pays(xd[2])),
+        .data_implementation =
+            sl__product_choice_with_own(context, sl__skinny_gemm_plain_pays(xd[0] * xd[1], xd[2]))};
     if (block->shape.dim[0] == ways * sl__recurrent_params(a, gates)) return SL_OK;
   }
   return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
@@ -72,6 +74,17 @@ void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t columns, co
   else
     sl__gemm(sl__gemm_of(a->input_implementation), false, true, rows, columns, a->in, 1, x, a->in,
              w_ih, a->in, 0, saved, width);
+}
+
+void sl__recurrent_input_gradient(const struct sl__recurrent_args *a, int64_t columns,
+                                  const float *dgates, int64_t width, const float *w_ih, float *dx,
+                                  bool add) {
+  int64_t rows = (int64_t)a->rows * a->steps;
+  if (a->data_implementation == SL__DIRECT_CONV)
+    sl__skinny_gemm_plain(rows, a->in, columns, dgates, width, w_ih, add, dx, 0);
+  else
+    sl__gemm(sl__gemm_of(a->data_implementation), false, false, rows, a->in, columns, 1, dgates,
+             width, w_ih, a->in, add, dx, a->in);
 }
 
 enum sl_status sl__recurrent_check_state(const char *name, int states,

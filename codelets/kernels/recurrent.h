@@ -25,6 +25,7 @@ struct sl__recurrent_args {
   int32_t time;                 /* set of enum sl__time */
   int32_t is_packed;            /* a CPU packs the state's weights; see recurrent_gemm.h */
   int32_t input_implementation; /* of the input's products with the weights, forward */
+  int32_t data_implementation;  /* of the input's gradient */
 };
 
 /* Two directions have their parts side by side: parameters in one block, and in each row of the
@@ -74,6 +75,12 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
  * a column for each hidden value of each gate. */
 void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t columns, const float *x,
                          const float *w_ih, float *saved, int64_t width);
+
+/* The input's gradient of all steps: dx [N T, in] (+)= dgates [N T, columns], rows `width` apart,
+ * W_ih. */
+void sl__recurrent_input_gradient(const struct sl__recurrent_args *a, int64_t columns,
+                                  const float *dgates, int64_t width, const float *w_ih, float *dx,
+                                  bool add);
 
 /* The shapes of the carried state, of that many tensors in a row, and of y. */
 enum sl_status sl__recurrent_check_state(const char *name, int states,

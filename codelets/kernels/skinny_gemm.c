@@ -16,12 +16,14 @@ struct begin {
 /* to [rows of a tile, its columns] = what `begin` says + x panel */
 typedef void run_tile(const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,
                       int64_t pitch, struct begin begin, const float *ahead, int64_t step);
-typedef void pack_panel(const float *const *row, int vectors, int64_t count, float *to);
+typedef void pack_panel(const float *const *row, int vectors, int64_t count, float *to,
+                        int64_t pitch);
 typedef void run_dots(const float *const *row, const float *x, int64_t length, float *to);
 
 enum {
   VECTORS = 4,             /* rows of a panel: a block has one panel or more */
-  LENGTH = 256,            /* maximum rows of a panel, see panel_length */
+  LENGTH = 1024,           /* maximum rows of a panel, see panel_length */
+  ROWS = 384,              /* of x by which a panel is multiplied, maximum */
   MOST_AHEAD = 32,         /* floats that a product of a tile prefetches, at most: two lines */
   SL__SKINNY_GEMM_DOTS = 8 /* columns at a time */
 };
@@ -38,7 +40,7 @@ struct width {
 };
 
 /* With its rows of x a panel stays in the first-level cache; panels of AVX-512 come from the second
- * one as fast, and fewer of them read and write y less often: 3 to 8 % faster, measured. */
+ * one as fast, and fewer of them read and write y less often, measured. */
 static int64_t panel_length(int lanes) { return lanes == 16 ? LENGTH : 112; }
 
 static struct width width_of(int lanes) {
@@ -114,7 +116,7 @@ static void turn(const struct width *w, int columns, int64_t length, const float
   int vectors = (columns + w->lanes - 1) / w->lanes;
   for (int c = 0; c < vectors * w->lanes; c++)
     row[c] = weight + (c < columns ? c : columns - 1) * length + k;
-  w->pack(row, vectors, count, panel);
+  w->pack(row, vectors, count, panel, (int64_t)vectors * w->lanes);
 }
 
 /* Rows of a matrix, `pitch` apart; the last vector has fewer columns. */
@@ -162,16 +164,34 @@ static void run_panel(const struct width *w, int64_t rows, int columns, int64_t 
   }
 }
 
+/* The columns [first, last) of some rows. */
+static void run_panels(const struct width *w, int64_t rows, int64_t length, const float *x,
+                       const float *weight, bool is_transposed, const float *bias, float *y,
+                       int64_t y_pitch, int64_t first, int64_t last) {
+  for (int64_t c = first, now; c < last; c += now) {
+    now = last - c < VECTORS * w->lanes ? last - c : VECTORS * w->lanes;
+    run_panel(w, rows, (int)now, length, x, weight + c * length, is_transposed,
+              last - c - now < now ? last - c - now : now, bias ? bias + c : NULL, y + c, y_pitch);
+  }
+}
+
+/* Many rows in blocks of equal size: x's rows of a block stay in the second-level cache. */
 void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, const float *x,
                              const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
   int64_t last = end * SL__SKINNY_GEMM_COLUMNS < columns ? end * SL__SKINNY_GEMM_COLUMNS : columns;
-  for (int64_t c = first * SL__SKINNY_GEMM_COLUMNS, now; c < last; c += now) {
-    now = last - c < VECTORS * w.lanes ? last - c : VECTORS * w.lanes;
-    run_panel(&w, rows, (int)now, length, x, weight + c * length, is_transposed,
-              last - c - now < now ? last - c - now : now, bias ? bias + c : NULL, y + c, y_pitch);
+  int64_t blocks = (rows + ROWS - 1) / ROWS;
+  for (int64_t i = 0; i < blocks; i++) {
+    int64_t r = rows * i / blocks, next = rows * (i + 1) / blocks;
+    run_panels(&w, next - r, length, x + r * length, weight, is_transposed, bias, y + r * y_pitch,
+               y_pitch, first * SL__SKINNY_GEMM_COLUMNS, last);
   }
+}
+
+bool sl__skinny_gemm_plain_pays(int64_t rows, int64_t columns) {
+  const int64_t least = 128, lanes = 16; /* measured, with vectors of 16 floats */
+  return rows >= least && columns % lanes && sl__lanes(0) == lanes;
 }
 
 bool sl__skinny_gemm_pays(int64_t length) {
@@ -182,7 +202,8 @@ bool sl__skinny_gemm_pays(int64_t length) {
 /* A block of the matrix's rows by all columns, then the next block: x's factors of a block stay in
  * the second-level cache for all columns. */
 void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const float *x,
-                           const float *matrix, bool add, float *y, int most_lanes) {
+                           int64_t x_pitch, const float *matrix, bool add, float *y,
+                           int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
   _Alignas(64) float panel[LENGTH * SL__SKINNY_GEMM_COLUMNS];
   int64_t most = panel_length(w.lanes), blocks = (length + most - 1) / most;
@@ -193,7 +214,7 @@ void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const 
       bool is_last = c + now == columns;
       struct ahead ahead = {panel, 0, is_last ? NULL : y + c + now};
       copy_rows(w.lanes, (int)now, columns, matrix + k * columns + c, count, panel);
-      run_columns(&w, rows, x + k, length, panel, count, y + c, columns,
+      run_columns(&w, rows, x + k, x_pitch, panel, count, y + c, columns,
                   (struct begin){add || i ? y + c : NULL, columns, false}, (int)now, &ahead);
     }
   }
@@ -232,8 +253,16 @@ static int vectors_at(const struct width *w, int c, int columns) {
 void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int columns,
                           int64_t length, float *to, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  for (int c = 0; c < columns; c += VECTORS * w.lanes)
-    w.pack(column + c, vectors_at(&w, c, columns), length, to + c * length);
+  for (int c = 0; c < columns; c += VECTORS * w.lanes) {
+    int vectors = vectors_at(&w, c, columns);
+    w.pack(column + c, vectors, length, to + c * length, (int64_t)vectors * w.lanes);
+  }
+}
+
+void sl__skinny_gemm_transpose_block(const float *const column[SL__SKINNY_GEMM_COLUMNS],
+                                     int64_t length, float *to, int64_t pitch, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  w.pack(column, SL__SKINNY_GEMM_COLUMNS / w.lanes, length, to, pitch);
 }
 
 void sl__skinny_gemm_pack_rows(const float *matrix, int64_t pitch, int columns, int64_t length,

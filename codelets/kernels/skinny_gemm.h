@@ -23,14 +23,17 @@ void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, cons
                              const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes);
 
-/* The same of a matrix [length, columns] in place of W^T, and of all blocks. y's rows lie behind
- * each other. add: the sums begin with y's old values. */
+/* The same of a matrix [length, columns] in place of W^T, and of all blocks. x's rows are x_pitch
+ * apart, y's lie behind each other. add: the sums begin with y's old values. */
 void sl__skinny_gemm_plain(int64_t rows, int64_t columns, int64_t length, const float *x,
-                           const float *matrix, bool add, float *y, int most_lanes);
+                           int64_t x_pitch, const float *matrix, bool add, float *y,
+                           int most_lanes);
 
-/* Is sl__skinny_gemm_product at least as fast for many rows as a library, which transposes W at
- * each call? The answer depends on the processor, so submit functions ask. */
+/* Are sl__skinny_gemm_product for many rows, and sl__skinny_gemm_plain, at least as fast as a
+ * library? It transposes W at each call, and is slow where a matrix's rows are no whole vectors.
+ * The answers depend on the processor, so submit functions ask. */
 bool sl__skinny_gemm_pays(int64_t length);
+bool sl__skinny_gemm_plain_pays(int64_t rows, int64_t columns);
 
 /* Transposes W once for many products, into sl__skinny_gemm_transposed_size floats. */
 static inline int64_t sl__skinny_gemm_transposed_size(int64_t columns, int64_t length) {
@@ -51,6 +54,10 @@ void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], in
                           int64_t length, float *to, int most_lanes);
 void sl__skinny_gemm_pack_rows(const float *matrix, int64_t pitch, int columns, int64_t length,
                                float *to, int most_lanes);
+
+/* to [length, SL__SKINNY_GEMM_COLUMNS], its rows `pitch` apart = those columns, as rows. */
+void sl__skinny_gemm_transpose_block(const float *const column[SL__SKINNY_GEMM_COLUMNS],
+                                     int64_t length, float *to, int64_t pitch, int most_lanes);
 
 /* How a product meets the old values of y: its sums begin with them; or with 0, and replace them,
  * or are added to them. */

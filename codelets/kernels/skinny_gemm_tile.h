@@ -30,12 +30,12 @@ SL__INLINE void SL__JOIN(square_, LANES)(const float *const *row, int64_t k, flo
   _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) * (LOOSE *)(to + (k + i) * pitch) = v[i];
 }
 
-/* to[k][c] = row[c][k], for `vectors` vectors of rows. The last square may overlap the one before.
- */
+/* to[k][c] = row[c][k], for `vectors` vectors of rows; to's rows are `pitch` apart. The last square
+ * may overlap the one before. */
 static SL__JOIN(SL__TARGET_, LANES)
     __attribute__((noinline)) void SL__JOIN(pack_, LANES)(const float *const *row, int vectors,
-                                                          int64_t count, float *to) {
-  int64_t pitch = (int64_t)vectors * LANES;
+                                                          int64_t count, float *to,
+                                                          int64_t pitch) {
   for (int v = 0; v < vectors; v++, row += LANES, to += LANES) {
     for (int64_t k = 0; k + LANES <= count; k += LANES) SL__JOIN(square_, LANES)(row, k, to, pitch);
     if (count % LANES && count > LANES) SL__JOIN(square_, LANES)(row, count - LANES, to, pitch);

@@ -1,8 +1,8 @@
-/* The gradient dy^T x of a dense layer's weight W [out, in] for few samples, where a library spends
- * much of its time on packing. It is computed in tiles that stay in a core's cache: the caller's
- * function stores a tile, or does an optimizer's step with it, so that no gradient is stored at
- * all. Each value is one chain of sums over the samples of a term; the terms are added in their
- * order. So the bits are the same for all tiles, rows and uses. */
+/* The gradient dy^T x of a dense layer's weight W [out, in] for up to 1,024 samples. It is computed
+ * in tiles that stay in a core's cache: the caller's function stores a tile, or does an optimizer's
+ * step with it, so that no gradient is stored at all. Each value is one chain of sums over the
+ * samples of a term; the terms are added in their order. So the bits are the same for all tiles,
+ * rows and uses. */
 #ifndef SL_CODELETS_KERNELS_WEIGHT_GRADIENT_H
 #define SL_CODELETS_KERNELS_WEIGHT_GRADIENT_H
 
@@ -33,6 +33,9 @@ typedef void sl__use_gradient_tile(const struct sl__gradient_tile *tile, void *d
 
 /* Is there room for these terms on the stack? */
 bool sl__weight_gradient_fits(int64_t samples, int terms);
+
+/* Returns the number of rows of W for which dy is rearranged at a time. */
+int64_t sl__weight_gradient_rows(int64_t samples, int terms);
 
 /* Calls `use` with all tiles of the rows [first, end) of W. most_lanes: maximum number of floats of
  * a vector; 0 for any (tests try all). */

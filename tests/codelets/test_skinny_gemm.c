@@ -66,7 +66,7 @@ static void check_alike(const struct product *p, const float *want, int lanes) {
       matrix[k * p->columns + c] = p->weight[c * p->length + k];
     for (int64_t n = 0; p->bias && n < p->rows; n++) y[n * p->columns + c] = p->bias[c];
   }
-  sl__skinny_gemm_plain(p->rows, p->columns, p->length, p->x, matrix, p->bias, y, lanes);
+  sl__skinny_gemm_plain(p->rows, p->columns, p->length, p->x, p->length, matrix, p->bias, y, lanes);
   for (int64_t n = 0; n < p->rows; n++)
     assert_memory_equal(y + n * p->columns, want + n * pitch, bytes);
   for (int i = 0; i < GUARD; i++) assert_true(isnan(y[p->rows * p->columns + i]));
@@ -135,6 +135,15 @@ static void products_are_the_sums(void **state) {
         check(rows, lengths[l], columns[c], (l + c) % 2);
 }
 
+/* Sums of several panels with vectors of 16 floats, and several blocks of rows. */
+static void large_products_are_the_sums(void **state) {
+  (void)state;
+  check(7, 1024, 65, true);
+  check(2, 2051, 20, false);
+  check(384, 5, 66, true);
+  check(779, 9, 17, true);
+}
+
 /* Zero times infinity is no number: what is over at the end of a row must not be multiplied. */
 static void rows_do_not_meet(void **state) {
   enum { LENGTH = 37, COLUMNS = 19 };
@@ -154,6 +163,7 @@ static void rows_do_not_meet(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_the_sums),
+                                     cmocka_unit_test(large_products_are_the_sums),
                                      cmocka_unit_test(rows_do_not_meet)};
   return cmocka_run_group_tests_name("few", tests, NULL, NULL);
 }

@@ -102,14 +102,16 @@ static void tiles_are_the_sums(void **state) {
   check(256, 33, 50, 1);
   check(128, 129, 97, 2);
   check(200, 130, 7, 1);
+  check(1024, 66, 100, 1); /* more rows than are transposed at a time */
+  check(350, 65, 150, 2);
 }
 
 static void room_is_limited(void **state) {
   (void)state;
   assert_false(sl__weight_gradient_fits(0, 1));
-  assert_false(sl__weight_gradient_fits(257, 1));
-  assert_false(sl__weight_gradient_fits(129, 2));
-  assert_false(sl__weight_gradient_fits(65, 3));
+  assert_false(sl__weight_gradient_fits(1025, 1));
+  assert_false(sl__weight_gradient_fits(513, 2));
+  assert_false(sl__weight_gradient_fits(321, 3));
   assert_false(sl__weight_gradient_fits(1, 5));
 }
 
