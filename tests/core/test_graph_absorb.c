@@ -194,6 +194,7 @@ static void gradients_are_not_stored(void **state) {
       {"sgd", &sl__op_sgd, 20, 70, 51, true, 1, 1, NO_OBSTACLE, true},
       {"momentum", &sl__op_sgd_momentum, 64, 130, 97, true, 2, 4, NO_OBSTACLE, true},
       {"adam", &sl__op_adam, 33, 64, 48, false, 3, 2, NO_OBSTACLE, true},
+      {"hundreds of samples", &sl__op_sgd_momentum, 350, 70, 300, true, 2, 3, NO_OBSTACLE, true},
       {"one of each", &sl__op_sgd_momentum, 1, 1, 1, true, 1, 1, NO_OBSTACLE, true},
       {"biases alone in a part", &sl__op_adam, 7, 1, 40, true, 2, 3, NO_OBSTACLE, true},
       {"many biases", &sl__op_sgd, 3, 1, 2500, true, 2, 2, NO_OBSTACLE, true}};
@@ -210,7 +211,7 @@ static void gradients_that_are_needed_stay(void **state) {
       {"clipped", &sl__op_sgd_momentum, 20, 70, 51, true, 1, 2, CLIPPED, false},
       {"staged", &sl__op_sgd, 20, 70, 51, true, 2, 1, STAGED, false},
       {"uneven", &sl__op_sgd, 20, 70, 51, true, 2, 1, UNEVEN, false},
-      {"many samples", &sl__op_sgd, 257, 70, 51, true, 1, 1, NO_OBSTACLE, false},
+      {"many samples", &sl__op_sgd, 1025, 70, 51, true, 1, 1, NO_OBSTACLE, false},
       {"too many replicas", &sl__op_sgd, 8, 70, 51, true, 5, 1, NO_OBSTACLE, false}};
   (void)state;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) check(all[i]);
