@@ -26,7 +26,8 @@ struct study {
   int classes;
   int64_t *rows;                        /* [replicas] of the uneven split */
   double *ms;                           /* [replicas] as expected */
-  double even_ms, uneven_ms, slices_ms; /* measured; INFINITY: not possible */
+  double even_ms, uneven_ms, slices_ms; /* measured; INFINITY: not possible, or no room for it */
+  bool guessed;                         /* rows: some times are estimates, not measurements */
   int slices;                           /* of the scheduler's way */
   uint32_t anywhere;                    /* kinds of devices that it would have */
 };
@@ -90,10 +91,12 @@ out:
   return status;
 }
 
+/* Where the limit of main memory has no room for such steps, *ms stays INFINITY. */
 static enum sl_status time_step(const struct sl__cost_case *c, const struct sl__grid *grid,
                                 int64_t batch, double *ms) {
   double tries[SL__COST_TRIES];
   enum sl_status status = sl__cost_steps(c, grid, batch, tries);
+  if (sl__cost_ran_out(c->model->context, status)) return SL_OK;
   if (status == SL_OK) *ms = sl__median(SL__COST_TRIES, tries);
   return status;
 }
@@ -116,6 +119,7 @@ static enum sl_status measure(void *user, int k, int64_t rows, double *ms) {
   enum sl_status status = sl__cost_measure(&s->c, devices, count, &costs);
   if (status != SL_OK) return status;
   bool impossible = costs.impossible;
+  s->guessed |= costs.estimated > 0;
   *ms = 0;
   for (int i = 0; i < s->c.model->count && !impossible; i++)
     *ms += microbatches * (costs.forward[i] + costs.backward_data[i] + costs.backward_weight[i]);
@@ -217,6 +221,13 @@ static void print_slices(FILE *out, const struct study *s) {
   fprintf(out, "=%s", anywhere_name(s));
 }
 
+static void print_step(FILE *out, double ms, const char *how) {
+  if (isfinite(ms))
+    fprintf(out, "%.2f ms %s", ms, how);
+  else
+    fprintf(out, "no room for a measurement %s", how);
+}
+
 static void print_table(FILE *out, const struct study *s) {
   if (s->classes == 1) {
     fprintf(out, "split auto: the devices are alike, all get the same (split even)\n");
@@ -225,10 +236,16 @@ static void print_table(FILE *out, const struct study *s) {
   for (int r = 0; r < s->grid.replicas; r++)
     fprintf(out, "%s%s %lld rows in %.2f ms", r ? ", " : "split auto: ", s->grid.devices[r].name,
             (long long)s->rows[r], s->ms[r]);
-  fprintf(out, "\na step of %lld: %.2f ms with these rows, %.2f ms with even ones",
-          (long long)s->batch, s->uneven_ms, s->even_ms);
-  if (isfinite(s->slices_ms))
-    fprintf(out, ", %.2f ms as %d slices that go anywhere", s->slices_ms, s->slices);
+  if (s->guessed) fprintf(out, " (guessed from flops and bandwidth, not measured)");
+  fprintf(out, "\na step of %lld: ", (long long)s->batch);
+  print_step(out, s->uneven_ms, "with these rows");
+  fprintf(out, ", ");
+  print_step(out, s->even_ms, "with even ones");
+  if (s->slices) {
+    fprintf(out, ", ");
+    print_step(out, s->slices_ms, "as slices that go anywhere");
+    fprintf(out, " (%d)", s->slices);
+  }
   fprintf(out, "\ntaken, and the same by hand: ");
   switch (quickest(s)) {
     case EVEN: fprintf(out, "split even"); break;
