@@ -242,9 +242,10 @@ static void print_table(FILE *out, const struct study *s) {
   fprintf(out, ", ");
   print_step(out, s->even_ms, "with even ones");
   if (s->slices) {
+    char how[64];
+    snprintf(how, sizeof how, "as %d slices that go anywhere", s->slices);
     fprintf(out, ", ");
-    print_step(out, s->slices_ms, "as slices that go anywhere");
-    fprintf(out, " (%d)", s->slices);
+    print_step(out, s->slices_ms, how);
   }
   fprintf(out, "\ntaken, and the same by hand: ");
   switch (quickest(s)) {
