@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <link.h>
 #include <math.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,14 +182,31 @@ int sl__machine_cpus(void) {
 
 /* ---- limits of the process ---- */
 
+/* The stack that a new thread gets: the program may have set another default since it began. */
+static size_t thread_stack(void) {
+  struct rlimit limit;
+  size_t size = SIZE_MAX;
+  if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < size) size = limit.rlim_cur;
+#ifdef __GLIBC__
+  pthread_attr_t attributes;
+  size_t by_default;
+  if (pthread_getattr_default_np(&attributes)) return size;
+  if (!pthread_attr_getstacksize(&attributes, &by_default) && by_default < size) size = by_default;
+  pthread_attr_destroy(&attributes);
+#endif
+  return size;
+}
+
 enum sl_status sl__machine_check_limits(int workers) {
-  const size_t least_stack = 512 << 10;    /* StarPU's workers crash below 300 KiB */
+  /* A gradient's tiles take 652 KiB (codelets/kernels/weight_gradient.c). */
+  const size_t least_stack = 1 << 20, stack = thread_stack();
   const size_t buffer = (size_t)128 << 20; /* of OpenBLAS, one a thread */
   struct rlimit limit;
-  if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < least_stack)
+  if (stack < least_stack)
     return sl__fail(SL_NO_MEMORY,
-                    "the stack is limited to %zu KiB, but threads need %zu: raise it (ulimit -s)",
-                    (size_t)limit.rlim_cur >> 10, least_stack >> 10);
+                    "the stack is limited to %zu KiB, but threads need %zu: raise it (ulimit -s, "
+                    "or pthread_setattr_default_np where the program calls that)",
+                    stack >> 10, least_stack >> 10);
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SL_OK;
   size_t bytes = buffer * (size_t)workers + buffer / 2;
   void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

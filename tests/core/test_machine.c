@@ -1,6 +1,7 @@
 /* Limits of control groups, of version 1 and 2, from folders that stand for /proc and /sys; small
  * limits of stack and address space. */
 #include <math.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -102,10 +103,30 @@ static void check_under(int resource, rlim_t limit, const char *word) {
   assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* What the program says of its threads counts as well. */
+static void test_stack_by_default(void **state) {
+  (void)state;
+#ifdef __GLIBC__
+  pthread_attr_t before, small;
+  assert_int_equal(pthread_getattr_default_np(&before), 0);
+  assert_int_equal(pthread_getattr_default_np(&small), 0);
+  assert_int_equal(pthread_attr_setstacksize(&small, 600 << 10), 0);
+  assert_int_equal(pthread_setattr_default_np(&small), 0);
+  assert_int_equal(sl__machine_check_limits(4), SL_NO_MEMORY);
+  assert_non_null(strstr(sl_error(), "600 KiB"));
+  assert_int_equal(pthread_setattr_default_np(&before), 0);
+  assert_int_equal(sl__machine_check_limits(4), SL_OK);
+  pthread_attr_destroy(&before), pthread_attr_destroy(&small);
+#else
+  skip();
+#endif
+}
+
 static void test_process_limits(void **state) {
   (void)state;
   assert_int_equal(sl__machine_check_limits(4), SL_OK);
   check_under(RLIMIT_STACK, 256 << 10, "256 KiB");
+  check_under(RLIMIT_STACK, 1000 << 10, "1000 KiB");
   check_under(RLIMIT_STACK, 1 << 20, NULL);
 #ifndef SL_SANITIZE /* whose shadow takes terabytes */
   check_under(RLIMIT_AS, 64 << 20, "ulimit -v");
@@ -136,10 +157,10 @@ static void test_build(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_version_2),    cmocka_unit_test(test_container),
-      cmocka_unit_test(test_version_1),    cmocka_unit_test(test_damaged),
-      cmocka_unit_test(test_this_machine), cmocka_unit_test(test_process_limits),
-      cmocka_unit_test(test_build),
+      cmocka_unit_test(test_version_2),        cmocka_unit_test(test_container),
+      cmocka_unit_test(test_version_1),        cmocka_unit_test(test_damaged),
+      cmocka_unit_test(test_this_machine),     cmocka_unit_test(test_process_limits),
+      cmocka_unit_test(test_stack_by_default), cmocka_unit_test(test_build),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

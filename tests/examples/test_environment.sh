@@ -153,7 +153,7 @@ small_limits() {
     libraries=$(cd "${mlp%/*}/.." && pwd)/.libs
     libraries=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   fi
-  for kilobytes in 128 256 1024; do
+  for kilobytes in 128 256 600 1024; do
     # The loader, too, needs some of the stack: how much depends on the processor's registers.
     small_stack --version || { skip "ulimit -s $kilobytes" "no program starts"; continue; }
     small_stack $short; got=$?
