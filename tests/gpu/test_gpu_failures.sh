@@ -141,5 +141,15 @@ else
   not_ok "two GPUs of a kind: no even split"
 fi
 
+
+# ---- a split by measurement under a limit that has room for the training alone ----
+if timeout -k 5 200 "$mlp" --steps 2 --batch 512 --devices cuda:0,cpu --split auto \
+  --memory-limit cpu=15M >"$work/out" 2>"$work/err" &&
+  grep -qhF "no room for a measurement with even ones" "$work/out" "$work/err"; then
+  ok "a split without room for a measurement"
+else
+  not_ok "a split without room for a measurement: $(last)"
+fi
+
 echo "1..$n"
 exit $failed
