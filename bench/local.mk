@@ -88,8 +88,9 @@ bench_gpu_peak_LDADD = libstarling_all.la $(CUBLASLT_LIBS) $(product_libs) $(JAN
 	-lpthread
 endif
 benches = bench/bench_attention$(EXEEXT) bench/bench_idle$(EXEEXT) \
-	bench/bench_latency$(EXEEXT) bench/bench_limits$(EXEEXT) bench/bench_norm_sums$(EXEEXT) \
-	bench/bench_packing$(EXEEXT) bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
+	bench/bench_latency$(EXEEXT) bench/bench_layers$(EXEEXT) bench/bench_limits$(EXEEXT) \
+	bench/bench_norm_sums$(EXEEXT) bench/bench_packing$(EXEEXT) \
+	bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
 	bench/bench_recurrent$(EXEEXT) bench/bench_rounding$(EXEEXT) \
 	bench/bench_streaming$(EXEEXT) bench/bench_train$(EXEEXT) \
 	$(bench_jpeg) $(bench_mpi) $(bench_cuda)
