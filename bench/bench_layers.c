@@ -1,5 +1,5 @@
-/* Trains a network of few layers on random values, with the mean squared error of its outputs, and
- * prints a JSON line with the milliseconds of a step. torch_layers.py runs it beside PyTorch.
+/* Trains a network on random values, with the mean squared error of its outputs, and prints a JSON
+ * line with the milliseconds of a step. torch_layers.py and torch_models.py run it beside PyTorch.
  *
  *     bench_layers NETWORK.json BATCH [SECONDS] */
 #include <stdio.h>

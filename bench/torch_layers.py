@@ -4,34 +4,10 @@ Prints a line a case: milliseconds of a step, and how many times PyTorch's a ste
 into (median of the rounds, and their range).
 
     torch_layers.py [--program build/bench/bench_layers] [--rounds 5] [--seconds 0.5] [NAME ...]"""
-import argparse
-import json
-import os
-import statistics
-import subprocess
-import tempfile
-import time
-
-import torch
 from torch import nn
-from torch.nn import functional
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--program", default="build/bench/bench_layers")
-parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--rounds", type=int, default=5)
-parser.add_argument("--seconds", type=float, default=0.5)
-parser.add_argument("names", nargs="*", help="cases whose names have one of these words")
-options = parser.parse_args()
-torch.set_num_threads(options.threads)
-
-
-def conv(channels, kernel, pad=0, stride=1, groups=1, dilation=1, inputs=None):
-    """A layer of an architecture file, and PyTorch's."""
-    return (
-        dict(kind="conv2d", channels=channels, kernel_h=kernel, pad_h=pad, stride_h=stride,
-             groups=groups, dilation_h=dilation),
-        nn.Conv2d(inputs, channels, kernel, stride, pad, dilation, groups))
+import layers_peer
+from layers_peer import conv, transposed
 
 
 def row(channels, kernel, pad, dilation):
@@ -40,13 +16,6 @@ def row(channels, kernel, pad, dilation):
         dict(kind="conv2d", channels=channels, kernel_h=1, kernel_w=kernel, pad_h=0, pad_w=pad,
              dilation_h=1, dilation_w=dilation),
         nn.Conv2d(channels, channels, (1, kernel), 1, (0, pad), (1, dilation)))
-
-
-def transposed(channels, kernel, stride, pad=0, groups=1, inputs=None):
-    return (
-        dict(kind="conv_transpose2d", channels=channels, kernel_h=kernel, stride_h=stride,
-             pad_h=pad, groups=groups),
-        nn.ConvTranspose2d(inputs, channels, kernel, stride, pad, groups=groups))
 
 
 CASES = {  # input, batch, layers
@@ -86,46 +55,10 @@ CASES = {  # input, batch, layers
 }
 
 
-def ours(network, batch):
-    environment = dict(os.environ, STARPU_SILENT="1")
-    line = subprocess.run([options.program, network, str(batch), str(options.seconds)], check=True,
-                          capture_output=True, text=True, env=environment).stdout
-    return json.loads(line)["ms"]
-
-
-def torchs(model, x, y):
-    parameters = list(model.parameters())
-    optimizer = torch.optim.SGD(parameters, lr=1e-6) if parameters else None
-    x.requires_grad_(not parameters)
-    steps, begin = -5, time.perf_counter()
-    while steps < 1 or time.perf_counter() - begin < options.seconds:
-        if steps == 0:
-            begin = time.perf_counter()
-        model.zero_grad()
-        functional.mse_loss(model(x), y).backward()
-        if optimizer:
-            optimizer.step()
-        steps += 1
-    return 1e3 * (time.perf_counter() - begin) / steps
-
-
-def measure(name, shape, batch, layers, folder):
-    model, x = nn.Sequential(*(module for _, module in layers)), torch.randn(batch, *shape)
-    y = torch.randn_like(model(x))
-    network = os.path.join(folder, "network.json")
-    with open(network, "w") as file:
-        json.dump(dict(format="starling model", version=1, input=shape, layers=[
-            dict(description, name=f"layer{i}") for i, (description, _) in enumerate(layers)]),
-            file)
-    times = [(ours(network, batch), torchs(model, x, y)) for _ in range(options.rounds)]
-    ratios = sorted(theirs / own for own, theirs in times)
-    own, theirs = (statistics.median(t[k] for t in times) for k in range(2))
-    print(f"{name:44} {own:8.2f} {theirs:8.2f}   {statistics.median(ratios):.2f} "
-          f"({ratios[0]:.2f} to {ratios[-1]:.2f})", flush=True)
-
-
-with tempfile.TemporaryDirectory() as folder:
-    print(f"{'':44} {'Starling':>8} {'PyTorch':>8}   ratio")
-    for name, case in CASES.items():
-        if not options.names or any(word in name for word in options.names):
-            measure(name, *case, folder)
+options = layers_peer.argument_parser().parse_args()
+layers_peer.print_header()
+for name, (shape, batch, layers) in layers_peer.chosen(CASES, options.names):
+    network = layers_peer.Network(*shape)
+    for layer in layers:
+        network.add(layer)
+    layers_peer.measure(name, network, batch, options)
