@@ -306,11 +306,17 @@ static enum sl_status find_target(struct sl__file *file, const char *path) {
   return file->path ? SL_OK : SL_NO_MEMORY;
 }
 
+/* Without the slashes behind the name of a folder: "runs/". */
+static size_t bare_length(const char *path) {
+  size_t length = strlen(path);
+  while (length > 1 && path[length - 1] == '/') length--;
+  return length;
+}
+
 /* The folder that the file's name is in. false: it is too long. */
 static bool folder_of(const char *path, char folder[PATH_MAX]) {
-  size_t length = strlen(path);
+  size_t length = bare_length(path);
   if (length >= PATH_MAX) return false;
-  while (length > 1 && path[length - 1] == '/') length--; /* "runs/", made as a folder */
   while (length && path[length - 1] != '/') length--;
   memcpy(folder, length ? path : ".", length ? length : 1);
   folder[length ? length : 1] = '\0';
@@ -474,9 +480,11 @@ void sl__file_abandon(struct sl__file *file) {
   file_free(file);
 }
 
-static const char *name_in_folder(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
+static bool is_same_name(const char *a, const char *b) {
+  size_t end_a = bare_length(a), end_b = bare_length(b), from_a = end_a, from_b = end_b;
+  while (from_a && a[from_a - 1] != '/') from_a--;
+  while (from_b && b[from_b - 1] != '/') from_b--;
+  return end_a - from_a == end_b - from_b && !memcmp(a + from_a, b + from_b, end_a - from_a);
 }
 
 /* Writing replaces a name, behind symbolic links: hard links of one file stay apart. */
@@ -488,8 +496,8 @@ bool sl__file_is_same(const char *a, const char *b) {
     a = real_a;
     b = real_b;
   }
-  return !strcmp(name_in_folder(a), name_in_folder(b)) && folder_of(a, in_a) &&
-         folder_of(b, in_b) && sl__is_same_inode(in_a, in_b);
+  return is_same_name(a, b) && folder_of(a, in_a) && folder_of(b, in_b) &&
+         sl__is_same_inode(in_a, in_b);
 }
 
 /* ---- for programs ---- */

@@ -430,6 +430,11 @@ static void test_same_file(void **state) {
   assert_true(sl__file_is_same("name", "./name"));
   assert_true(sl__file_is_same("/no-name", "//no-name"));
   assert_false(sl__file_is_same("name", "/name"));
+  assert_false(sl__file_is_same("one/", "two/")); /* folders that are not there yet */
+  assert_true(sl__file_is_same("one/", "one"));
+  assert_true(sl__file_is_same("./one//", "one/"));
+  assert_true(sl__file_is_same("/", "//"));
+  assert_true(sl__file_is_same(in_folder("deep/"), in_folder("deep/../deep")));
   assert_int_equal(unlink(link_path), 0);
   assert_int_equal(rmdir(folder), 0);
 }

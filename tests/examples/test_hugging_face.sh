@@ -30,6 +30,10 @@ for style in "gpt2" "llama --kv-heads 1"; do
 done
 run "$gpt" --data grammar --batch 4 --quiet --load "$work/gpt2" --steps 2 --save "$work/next/"
 verdict $? "a training goes on from a folder"
+# shellcheck disable=SC2086
+run "$gpt" $tiny --steps 2 --save "$work/one/" --best "$work/two/" &&
+  [ -e "$work/one/config.json" ] && [ -e "$work/two/config.json" ]
+verdict $? "--save and --best write two folders"
 
 # ---- more embeddings than words ----
 tokenize=${TOKENIZE:-tools/starling-tokenize}
@@ -80,6 +84,7 @@ refused 2 "has 2; leave the option out" --load "$work/gpt2/" --layers 3
 refused 2 "of the other style" --load "$work/gpt2/" --style llama
 refused 2 "has 12 positions; take 12 or less" --load "$work/gpt2/" --context 13
 refused 2 "config.json" --load "$work/nothing/"
+refused 2 "save writes this file, too" --save "$work/one/" --best "$work/one"
 cp "$work/gap.json" "$work/bare/tokenizer.json"
 refused 2 "has embeddings of 300 tokens, the vocabulary has 401" --load "$work/bare/" \
   --data "$work/text.bin"
