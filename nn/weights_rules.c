@@ -485,7 +485,7 @@ enum sl_status sl_model_save_tensors(struct sl_model *model, const char *path,
   SL__TRY(sl__copy_read(model, &copy));
   SL__TRY(sl__copy_check(&copy, model, path));
   bool folder = sl__names_folder(path);
-  file = folder ? sl__path_in(path, "model.safetensors") : sl__strdup(path);
+  file = folder ? sl__path_in(path, SL__FOLDER_WEIGHTS) : sl__strdup(path);
   if (!file) SL__TRY(SL_NO_MEMORY);
   if (folder) SL__TRY(sl_folder_make(path));
   SL__TRY(write_all(&plan, &copy, file));

@@ -10,8 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 
-#define ONE_FILE "model.safetensors"
-#define INDEX ONE_FILE ".index.json"
+#define INDEX SL__FOLDER_WEIGHTS ".index.json"
 #define MOST_INDEX (100u * 1000u * 1000u) /* bytes, as a safetensors header */
 enum { MOST_SHARDS = 10000 };
 
@@ -179,15 +178,16 @@ out:
 
 /* What is read of a folder: the one file, or the index. */
 static enum sl_status find_path(const char *path, char **found) {
-  *found = sl__names_folder(path) ? sl__path_in(path, ONE_FILE) : sl__strdup(path);
+  *found = sl__names_folder(path) ? sl__path_in(path, SL__FOLDER_WEIGHTS) : sl__strdup(path);
   if (!*found) return SL_NO_MEMORY;
   if (!sl__names_folder(path) || access(*found, F_OK) == 0) return SL_OK;
   free(*found);
   *found = sl__path_in(path, INDEX);
   if (!*found) return SL_NO_MEMORY;
   if (access(*found, F_OK) == 0) return SL_OK;
-  return sl__fail(SL_IO, "%s: has neither " ONE_FILE " nor " INDEX "; is it a folder of a model?",
-                  path);
+  return sl__fail(
+      SL_IO, "%s: has neither " SL__FOLDER_WEIGHTS " nor " INDEX "; is it a folder of a model?",
+      path);
 }
 
 static bool is_index(const char *path) {

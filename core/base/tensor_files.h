@@ -22,6 +22,9 @@ const struct sl__safetensors_entry *sl__tensor_files_find(const struct sl__tenso
                                                           const char *name,
                                                           const struct sl__safetensors **file);
 
+/* The one file's name in a folder. */
+#define SL__FOLDER_WEIGHTS "model.safetensors"
+
 /* path is a folder, or would be one: it ends in '/'. */
 bool sl__names_folder(const char *path);
 /* "FOLDER/name", with one '/'; to be freed. NULL: no memory. */

@@ -75,19 +75,22 @@ static enum sl_status check_apart(const struct output *outputs, int count) {
   return SL_OK;
 }
 
-/* A model's description has its weights in a file beside it. */
-static enum sl_status find_weights(const char *path, char **weights) {
+/* A model's description has its weights in a file beside it, a folder in itself. */
+static enum sl_status find_weights(const struct sl_fit_options *o, const char *path,
+                                   char **weights) {
   *weights = NULL;
-  if (!path || !sl__is_model_json(path)) return SL_OK;
-  *weights = sl__model_json_weights(path);
+  if (!path) return SL_OK;
+  bool folder = o->write && sl__names_folder(path);
+  if (!folder && !sl__is_model_json(path)) return SL_OK;
+  *weights = folder ? sl__path_in(path, SL__FOLDER_WEIGHTS) : sl__model_json_weights(path);
   return *weights ? SL_OK : SL_NO_MEMORY;
 }
 
 /* log: of this rank. */
 static enum sl_status check_names(const struct sl_fit_options *o, const char *log) {
   char *saved = NULL, *best = NULL;
-  enum sl_status status = find_weights(o->save, &saved);
-  if (status == SL_OK) status = find_weights(o->best, &best);
+  enum sl_status status = find_weights(o, o->save, &saved);
+  if (status == SL_OK) status = find_weights(o, o->best, &best);
   const struct output outputs[] = {
       {"log", log}, {"save", o->save}, {"best", o->best}, {"save", saved}, {"best", best}};
   if (status == SL_OK) status = check_apart(outputs, sizeof outputs / sizeof *outputs);

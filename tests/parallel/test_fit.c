@@ -879,6 +879,29 @@ static void bad_options(void **state) {
   close_run(&run);
 }
 
+static enum sl_status write_nothing(void *user, struct sl_model *model, const char *path) {
+  (void)user, (void)model, (void)path;
+  return SL_OK;
+}
+
+/* A folder that the program's function writes has the weights in it. */
+static void outputs_in_folders(void **state) {
+  char folder[200], weights[220], model[220];
+  (void)state;
+  snprintf(folder, sizeof folder, "%s", in_folder("folder"));
+  snprintf(weights, sizeof weights, "%s//model.safetensors", folder);
+  snprintf(model, sizeof model, "%s/model.json", folder);
+  OK(sl_folder_make(folder));
+  FAILS(sl__fit_check_outputs(
+            &(struct sl_fit_options){.save = folder, .best = weights, .write = write_nothing}, 0),
+        SL_BAD_ARGUMENT, "/model.safetensors: best writes this file, too");
+  FAILS(sl__fit_check_outputs(
+            &(struct sl_fit_options){.save = model, .best = folder, .write = write_nothing}, 0),
+        SL_BAD_ARGUMENT, "/model.safetensors: save writes this file, too");
+  OK(sl__fit_check_outputs(
+      &(struct sl_fit_options){.save = folder, .log = model, .write = write_nothing}, 0));
+}
+
 /* The log of several ranks is several files. */
 static void outputs_of_ranks(void **state) {
   const struct sl_fit_options model = {.log = "w.json", .save = "w.rank1.json"},
@@ -1199,6 +1222,7 @@ int main(void) {
       cmocka_unit_test(callbacks_end_it),
       cmocka_unit_test(signals_end_it),
       cmocka_unit_test(bad_options),
+      cmocka_unit_test(outputs_in_folders),
       cmocka_unit_test(outputs_of_ranks),
       cmocka_unit_test(outputs_by_hard_links),
       cmocka_unit_test(files_that_fail),
