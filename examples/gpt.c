@@ -147,6 +147,13 @@ static enum sl_status save(const char *weights, const void *input) {
   return language_save(weights, &((const struct gpt *)input)->language);
 }
 
+static const char *beside(void *input, const char *weights, int index, char *path, size_t size) {
+  const struct language *lm = &((const struct gpt *)input)->language;
+  if (!path_names_folder(weights)) return language_beside(lm, weights, index, path, size);
+  if (index < GPT_FOLDER_FILES) return gpt_folder_file(weights, index, path, size);
+  return language_beside(lm, weights, index - GPT_FOLDER_FILES, path, size);
+}
+
 static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
   struct gpt *gpt = input;
   if (path_names_folder(cli->load)) take_folder(cli, gpt);
@@ -230,7 +237,8 @@ int main(int argc, char **argv) {
               .rows = rows,
               .row_count = sizeof rows / sizeof *rows,
               .input = &gpt,
-              .check = check},
+              .check = check,
+              .beside = beside},
       .data = "grammar",
       .epochs = 1,
       .batch = 12,

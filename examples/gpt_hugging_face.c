@@ -12,11 +12,16 @@
 
 enum { MOST_PATH = 4096 };
 
-static const char *path_of(const char *folder, char path[MOST_PATH]) {
+const char *gpt_folder_file(const char *folder, int index, char *path, size_t size) {
+  static const char *const names[GPT_FOLDER_FILES] = {"config.json", "model.safetensors"};
   size_t length = strlen(folder);
   const char *slash = length && folder[length - 1] == '/' ? "" : "/";
-  snprintf(path, MOST_PATH, "%s%sconfig.json", folder, slash);
+  snprintf(path, size, "%s%s%s", folder, slash, names[index]);
   return path;
+}
+
+static const char *path_of(const char *folder, char path[MOST_PATH]) {
+  return gpt_folder_file(folder, 0, path, MOST_PATH);
 }
 
 /* A config.json that is being read: the first thing that is wrong with it is kept. */

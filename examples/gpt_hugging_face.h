@@ -13,6 +13,10 @@ const char *gpt_read_config(const char *folder, struct gpt_options *options);
 enum sl_status gpt_load_folder(struct sl_model *model, const char *folder,
                                const struct gpt_options *options);
 
+/* Those that gpt_save_folder writes, by index. Returns path. */
+enum { GPT_FOLDER_FILES = 2 };
+const char *gpt_folder_file(const char *folder, int index, char *path, size_t size);
+
 /* Writes config.json and model.safetensors; the folder is made if it is missing. like: NULL, or a
  * folder whose config.json has more to say, such as the numbers of special tokens. */
 enum sl_status gpt_save_folder(struct sl_model *model, const char *folder, const char *like,

@@ -87,6 +87,10 @@ static enum sl_status save(const char *weights, const void *input) {
   return language_save(weights, &((const struct lstm_lm *)input)->language);
 }
 
+static const char *beside(void *input, const char *weights, int index, char *path, size_t size) {
+  return language_beside(&((const struct lstm_lm *)input)->language, weights, index, path, size);
+}
+
 static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
   struct lstm_lm *lm = input;
   return language_sample(context, cli, &lm->language, build, lm, lm->bptt, 0);
@@ -190,7 +194,8 @@ int main(int argc, char **argv) {
               .rows = rows,
               .row_count = sizeof rows / sizeof *rows,
               .input = &lm,
-              .check = check},
+              .check = check,
+              .beside = beside},
       .data = "grammar",
       .epochs = 5,
       .batch = 20,

@@ -306,23 +306,6 @@ static enum sl_status find_target(struct sl__file *file, const char *path) {
   return file->path ? SL_OK : SL_NO_MEMORY;
 }
 
-/* Without the slashes behind the name of a folder: "runs/". */
-static size_t bare_length(const char *path) {
-  size_t length = strlen(path);
-  while (length > 1 && path[length - 1] == '/') length--;
-  return length;
-}
-
-/* The folder that the file's name is in. false: it is too long. */
-static bool folder_of(const char *path, char folder[PATH_MAX]) {
-  size_t length = bare_length(path);
-  if (length >= PATH_MAX) return false;
-  while (length && path[length - 1] != '/') length--;
-  memcpy(folder, length ? path : ".", length ? length : 1);
-  folder[length ? length : 1] = '\0';
-  return true;
-}
-
 /* The n-th name to try. */
 static void set_aside(struct sl__file *file, unsigned attempt) {
   unsigned number = ((unsigned)getpid() * 2654435761u + attempt * 40503u) & 0xffffff;
@@ -334,7 +317,7 @@ static void set_aside(struct sl__file *file, unsigned attempt) {
 static int open_unnamed(const struct sl__file *file, mode_t mode) {
   char folder[PATH_MAX];
   struct stat info;
-  if (!folder_of(file->path, folder)) return -1;
+  if (!sl__folder_of(file->path, folder)) return -1;
   int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
   if (fd < 0) return -1;
   if (file->replaces) sl__keep_owner_and_mode(fd, &file->before);
@@ -428,7 +411,7 @@ void sl__file_write(struct sl__file *file, const void *bytes, size_t size) {
 /* The new name itself must survive a power cut. */
 static int sync_folder_of(const char *path) {
   char folder[PATH_MAX];
-  if (!folder_of(path, folder)) return ENAMETOOLONG;
+  if (!sl__folder_of(path, folder)) return ENAMETOOLONG;
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
   /* a folder that may be written but not read, or a file system without this call: nothing to do */
   if (fd < 0) return 0;
@@ -478,26 +461,6 @@ void sl__file_abandon(struct sl__file *file) {
   if (!file) return;
   if (file->is_named) unlink(file->aside);
   file_free(file);
-}
-
-static bool is_same_name(const char *a, const char *b) {
-  size_t end_a = bare_length(a), end_b = bare_length(b), from_a = end_a, from_b = end_b;
-  while (from_a && a[from_a - 1] != '/') from_a--;
-  while (from_b && b[from_b - 1] != '/') from_b--;
-  return end_a - from_a == end_b - from_b && !memcmp(a + from_a, b + from_b, end_a - from_a);
-}
-
-/* Writing replaces a name, behind symbolic links: hard links of one file stay apart. */
-bool sl__file_is_same(const char *a, const char *b) {
-  char in_a[PATH_MAX], in_b[PATH_MAX], real_a[PATH_MAX], real_b[PATH_MAX];
-  struct stat info;
-  if (sl__is_same_inode(a, b) && realpath(a, real_a) && realpath(b, real_b)) {
-    if (stat(a, &info) == 0 && info.st_nlink <= 1) return true;
-    a = real_a;
-    b = real_b;
-  }
-  return is_same_name(a, b) && folder_of(a, in_a) && folder_of(b, in_b) &&
-         sl__is_same_inode(in_a, in_b);
 }
 
 /* ---- for programs ---- */

@@ -33,11 +33,6 @@ enum sl_status sl__file_map_read(const char *path, const struct sl__mapping *map
 void sl__file_map_expect(const struct sl__mapping *mapping, const uint8_t *from, size_t size);
 void sl__file_unmap(struct sl__mapping *mapping); /* legal for a zeroed one */
 
-/* Do both paths name one file, by whatever names of its folder or symbolic links? Of two hard links
- * each is a file of its own: what is written takes the place of one. The file need not be there
- * yet. false where a folder is missing. */
-bool sl__file_is_same(const char *a, const char *b);
-
 /* Length and XXH64 (seed 0) of the bytes that the program has written. */
 struct sl__file_sum {
   uint64_t bytes, xxh64;

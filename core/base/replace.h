@@ -4,7 +4,10 @@
 #define SL_CORE_BASE_REPLACE_H
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +42,45 @@ static inline bool sl__is_same_inode(const char *a, const char *b) {
   struct stat in_a, in_b;
   return stat(a, &in_a) == 0 && stat(b, &in_b) == 0 && in_a.st_dev == in_b.st_dev &&
          in_a.st_ino == in_b.st_ino;
+}
+
+/* Without the slashes behind the name of a folder: "runs/". */
+static inline size_t sl__bare_length(const char *path) {
+  size_t length = strlen(path);
+  while (length > 1 && path[length - 1] == '/') length--;
+  return length;
+}
+
+/* The folder that the file's name is in. false: it is too long. */
+static inline bool sl__folder_of(const char *path, char folder[PATH_MAX]) {
+  size_t length = sl__bare_length(path);
+  if (length >= PATH_MAX) return false;
+  while (length && path[length - 1] != '/') length--;
+  memcpy(folder, length ? path : ".", length ? length : 1);
+  folder[length ? length : 1] = '\0';
+  return true;
+}
+
+static inline bool sl__is_same_name(const char *a, const char *b) {
+  size_t end_a = sl__bare_length(a), end_b = sl__bare_length(b), from_a = end_a, from_b = end_b;
+  while (from_a && a[from_a - 1] != '/') from_a--;
+  while (from_b && b[from_b - 1] != '/') from_b--;
+  return end_a - from_a == end_b - from_b && !memcmp(a + from_a, b + from_b, end_a - from_a);
+}
+
+/* Do both paths name one file, by whatever names of its folder or symbolic links? Of two hard links
+ * each is a file of its own: what is written takes the place of one. The file need not be there
+ * yet. false where a folder is missing. */
+static inline bool sl__file_is_same(const char *a, const char *b) {
+  char in_a[PATH_MAX], in_b[PATH_MAX], real_a[PATH_MAX], real_b[PATH_MAX];
+  struct stat info;
+  if (sl__is_same_inode(a, b) && realpath(a, real_a) && realpath(b, real_b)) {
+    if (stat(a, &info) == 0 && info.st_nlink <= 1) return true;
+    a = real_a;
+    b = real_b;
+  }
+  return sl__is_same_name(a, b) && sl__folder_of(a, in_a) && sl__folder_of(b, in_b) &&
+         sl__is_same_inode(in_a, in_b);
 }
 
 #endif

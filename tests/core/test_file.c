@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "core/base/file.h"
+#include "core/base/replace.h"
 #include "tests/common/files.h"
 
 #define LIMIT ((size_t)1 << 20)

@@ -83,6 +83,8 @@ refused 2 "save $work/same: log writes this file, too" "$lenet" --log "$work/sam
   --save "$work/same"
 refused 2 "save $work//same: log writes this file, too" "$lenet" --log "$work/./same" \
   --save "$work//same"
+refused 2 "--save $work/k.json writes $work/k.json.vocabulary.json, too" "$lm" \
+  --save "$work/k.json" --log "$work/k.json.vocabulary.json"
 refused 2 "empty" "$lenet" --data=
 refused 2 "." "$lenet" $short --devices "gpu"
 refused 2 "." "$lenet" $short --devices "cpu,,cpu"

@@ -150,5 +150,14 @@ refuses "--kv-heads 3: must divide --heads 4" --heads 4 --kv-heads 3 --width 16
 refuses "is odd" --style llama --heads 4 --width 12
 refuses "unknown; use gpt2 or llama" --style bert
 refuses "belong to --sample" --prompt a
+cp "$work/text.txt" "$work/f.vocabulary.json"
+refuses "would overwrite --data $work/f.vocabulary.json" --data "$work/f.vocabulary.json" \
+  --save "$work/f"
+refuses "--best $work/f writes $work/f.vocabulary.json, too" --best "$work/f" \
+  --log "$work/f.vocabulary.json"
+refuses "--save $work/f writes $work/f.tokenizer.json, too" --save "$work/f" \
+  --report-failure "$work/f.tokenizer.json"
+check "a tokenizer is read and written" train bpe.safetensors $small --steps 2 \
+  --tokenizer "$work/bpe.safetensors.tokenizer.json"
 echo "1..$n"
 exit $failed

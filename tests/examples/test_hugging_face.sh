@@ -85,6 +85,18 @@ refused 2 "of the other style" --load "$work/gpt2/" --style llama
 refused 2 "has 12 positions; take 12 or less" --load "$work/gpt2/" --context 13
 refused 2 "config.json" --load "$work/nothing/"
 refused 2 "save writes this file, too" --save "$work/one/" --best "$work/one"
+refused 2 "would overwrite --data $work/one/config.json" --save "$work/one/" \
+  --data "$work/one/config.json"
+refused 2 "model.safetensors" --save "$work/one/" --best "$work/one/model.safetensors"
+for file in config vocabulary tokenizer; do
+  refused 2 "--save $work/one/ writes $work/one/$file.json, too" --save "$work/one/" \
+    --log "$work/one/$file.json"
+done
+refused 2 "would overwrite --data $work/pad/tokenizer.json" --save "$work/pad" \
+  --data "$work/pad/tokenizer.json"
+run "$gpt" --data "$work/text.txt" --quiet --batch 4 --steps 1 --load "$work/pad/" --save "$work/pad" \
+  --tokenizer "$work/pad/tokenizer.json" --log "$work/pad/log.jsonl"
+verdict $? "a folder is loaded and saved, with its tokenizer and a log in it"
 cp "$work/gap.json" "$work/bare/tokenizer.json"
 refused 2 "has embeddings of 300 tokens, the vocabulary has 401" --load "$work/bare/" \
   --data "$work/text.bin"

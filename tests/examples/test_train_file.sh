@@ -222,6 +222,10 @@ refused 2 '--log y.safetensors: would overwrite --load' \
   "$train" mlp.json --data table.csv --target y --load y.safetensors --log y.safetensors
 refused 2 '--log y.safetensors: would overwrite --load-part' "$train" mlp.json --data table.csv \
   --target y --load-part 'y.safetensors:!fc2.' --log y.safetensors
+refused 2 '--save words writes words.vocabulary.json, too' \
+  "$train" words.json --data none.txt --save words --log words.vocabulary.json
+refused 1 'none.csv' \
+  "$train" mlp.json --data none.csv --save words --log words.vocabulary.json
 mkdir -p arrays photos/a; : >arrays/x.npy; : >arrays/y.npy; : >photos/a/1.png; ln -s arrays link
 for option in log report-failure; do
   refused 2 "--$option link/y.npy: has the name of a file of --data arrays; name another file" \

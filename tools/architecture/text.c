@@ -51,3 +51,7 @@ enum sl_status text_save(const struct text_model *model, const char *weights) {
   if (!model->vocabulary) return SL_OK;
   return sl_vocabulary_save(model->vocabulary, vocabulary_path(weights, path, sizeof path));
 }
+
+const char *text_beside(void *model, const char *weights, int index, char *path, size_t size) {
+  return !index && text_is_taken(model) ? vocabulary_path(weights, path, size) : NULL;
+}

@@ -19,5 +19,7 @@ enum sl_status text_open_data(const struct cli *cli, struct text_model *model,
 
 /* Writes the vocabulary, if there is one, beside the weights. */
 enum sl_status text_save(const struct text_model *model, const char *weights);
+/* cli_program's beside. */
+const char *text_beside(void *model, const char *weights, int index, char *path, size_t size);
 
 #endif

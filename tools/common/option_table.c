@@ -295,30 +295,57 @@ static bool is_data_name(const char *path) {
   return false;
 }
 
+/* The index-th file that an output writes, its own first; NULL behind the last. */
+static const char *written_file(const struct option_program *program, const struct option_row *row,
+                                const char *path, int index, char file[PATH_MAX]) {
+  if (!index) return path;
+  if (!program->beside || !(row->flags & OPTION_WEIGHTS)) return NULL;
+  return program->beside(program->input, path, index - 1, file, PATH_MAX);
+}
+
 /* reader: the option that names the file to be read; NULL: an argument does. */
 static void check_written(const struct argp_state *state, const struct option_row *reader,
                           const char *read) {
   const struct option_row *writer;
-  const char *path;
+  const char *path, *file;
+  char beside[PATH_MAX];
   int s = 0;
   if (reader && is_other(reader, read)) return;
   for (size_t i = 0; (writer = next_file(state->input, OPTION_WRITES, &s, &i, &path));) {
     if (reader && (reader->flags & OPTION_DATASET) && is_data_name(path) && holds(read, path))
       refuse(state, "--%s %s: has the name of a file of --%s %s; name another file", writer->name,
              path, reader->name, read);
-    bool weights = reader && (reader->flags & writer->flags & OPTION_WEIGHTS);
-    if (weights || !is_file_of(path, read)) continue;
-    refuse(state, "--%s %s: would overwrite %s%s%s%s; name another file", writer->name, path,
-           reader ? "--" : "", reader ? reader->name : "", reader ? " " : "", read);
+    if (reader && (reader->flags & writer->flags & OPTION_WEIGHTS)) continue;
+    for (int n = 0; (file = written_file(state->input, writer, path, n, beside)); n++)
+      if (is_file_of(file, read))
+        refuse(state, "--%s %s: would overwrite %s%s%s%s; name another file", writer->name, path,
+               reader ? "--" : "", reader ? reader->name : "", reader ? " " : "", read);
   }
 }
 
-static void check_files(const struct argp_state *state) {
-  const struct option_row *reader;
+/* file: comes with the weights that the writer names. */
+static void check_beside(const struct argp_state *state, const struct option_row *writer,
+                         const char *weights, const char *file) {
+  const struct option_row *other;
   const char *path;
   int s = 0;
-  for (size_t i = 0; (reader = next_file(state->input, OPTION_READS, &s, &i, &path));)
-    check_written(state, reader, path);
+  for (size_t i = 0; (other = next_file(state->input, OPTION_WRITES, &s, &i, &path));)
+    if (other != writer && sl__file_is_same(path, file))
+      refuse(state, "--%s %s: --%s %s writes %s, too; name another file", other->name, path,
+             writer->name, weights, file);
+}
+
+static void check_files(const struct argp_state *state) {
+  const struct option_row *row;
+  const char *path, *file;
+  char beside[PATH_MAX];
+  int s = 0;
+  for (size_t i = 0; (row = next_file(state->input, OPTION_READS, &s, &i, &path));)
+    check_written(state, row, path);
+  s = 0;
+  for (size_t i = 0; (row = next_file(state->input, OPTION_WRITES, &s, &i, &path));)
+    for (int n = 1; (file = written_file(state->input, row, path, n, beside)); n++)
+      check_beside(state, row, path, file);
 }
 
 /* Does the word stand for an option's file? Then that option's flags say what may be written. */

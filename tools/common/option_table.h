@@ -31,7 +31,8 @@ enum option_flags {
   OPTION_OPTIONAL = 16, /* its value may be left out; parse gets NULL then */
   OPTION_NO_TRIAL = 32, /* starling-tune leaves it out: it writes files, or sets length or output */
   /* Of OPTION_TEXT: names a file that is read, or written. A file that is written must not be one
-   * that is read, here or by an argument, except where both options are of weights. */
+   * that is read, here or by an argument, except where both options are of weights; nor must a file
+   * beside weights be another option's. */
   OPTION_READS = 64,
   OPTION_WRITES = 128,
   OPTION_WEIGHTS = 256,
@@ -125,6 +126,9 @@ struct option_program {
   int (*argument)(void *input, char **words, int count, const char **why);
   /* Checks options against each other. Returns NULL, or the message. May be NULL. */
   const char *(*check)(void *input);
+  /* Into path, the index-th file that an option of weights writes besides its own: `weights`.
+   * Returns path; NULL behind the last. May be NULL. */
+  const char *(*beside)(void *input, const char *weights, int index, char *path, size_t size);
   /* Called before a wrong option ends the program; may be NULL. */
   void (*before_refusal)(void);
 };

@@ -64,6 +64,11 @@ static const char *check(void *input) {
   return why ? why : cli_check(checked->cli);
 }
 
+static const char *beside(void *input, const char *weights, int index, char *path, size_t size) {
+  const struct cli_program *program = ((const struct checked *)input)->program;
+  return program->beside ? program->beside(program->input, weights, index, path, size) : NULL;
+}
+
 /* A word that is no option is the value of a row of the program's. */
 static int take_argument(void *input, char **words, int count, const char **why) {
   const struct checked *checked = input;
@@ -97,6 +102,7 @@ void cli_parse(struct cli *cli, const struct cli_program *program, int argc, cha
                                          .input = &checked,
                                          .argument = program->argument ? take_argument : NULL,
                                          .check = check,
+                                         .beside = beside,
                                          .before_refusal = let_first_speak};
   option_parse(&options, argc, argv);
 }

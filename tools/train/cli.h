@@ -105,6 +105,8 @@ struct cli_program {
   size_t row_count;
   void *input;                       /* the struct that they fill */
   const char *(*check)(void *input); /* NULL, or as option_program's */
+  /* The same, of --save and --best. */
+  const char *(*beside)(void *input, const char *weights, int index, char *path, size_t size);
 };
 
 /* The defaults that all trainers share. */

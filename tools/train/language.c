@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/replace.h"
+
 int32_t language_line_end(const struct language *lm) {
   if (lm->tokenizer) return sl_tokenizer_find(lm->tokenizer, "\n", 1);
   return lm->level == SL_TEXT_WORD ? sl_vocabulary_find(lm->vocabulary, "<eos>", 5)
@@ -126,6 +128,15 @@ enum sl_status language_save(const char *weights, const struct language *lm) {
     return sl_tokenizer_save(lm->tokenizer, tokenizer_path(weights, path, sizeof path));
   if (!lm->vocabulary) return SL_OK;
   return sl_vocabulary_save(lm->vocabulary, vocabulary_path(weights, path, sizeof path));
+}
+
+const char *language_beside(const struct language *lm, const char *weights, int index, char *path,
+                            size_t size) {
+  const char *tokenizer = lm->tokenizer_file;
+  if (index > 1 || (index && tokenizer)) return NULL;
+  if (index) return vocabulary_path(weights, path, size);
+  tokenizer_path(weights, path, size);
+  return tokenizer && sl__is_same_inode(path, tokenizer) ? NULL : path;
 }
 
 /* ---- text from a saved model ---- */

@@ -35,7 +35,7 @@ struct program {
    * and of --save and --best, which may be folders then. */
   enum sl_status (*load)(struct sl_model *model, const char *path, const void *input);
   enum sl_status (*write)(struct sl_model *model, const char *path, const void *input);
-  /* NULL, or writes further files beside the weights at path. */
+  /* NULL, or writes further files beside the weights at path, which cli.beside names. */
   enum sl_status (*save)(const char *path, const void *input);
   /* NULL, or after the last epoch: one more line of the result. */
   void (*tell)(const void *input, char *line, size_t size);

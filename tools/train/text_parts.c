@@ -58,7 +58,9 @@ bool path_names_folder(const char *path) {
 }
 
 static const char *path_beside(const char *weights, const char *name, char *path, size_t size) {
-  snprintf(path, size, "%s%c%s.json", weights, path_names_folder(weights) ? '/' : '.', name);
+  size_t length = strlen(weights);
+  const char *between = !path_names_folder(weights) ? "." : weights[length - 1] == '/' ? "" : "/";
+  snprintf(path, size, "%s%s%s.json", weights, between, name);
   return path;
 }
 const char *vocabulary_path(const char *weights, char *path, size_t size) {
