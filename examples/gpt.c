@@ -71,8 +71,8 @@ static void fail(const char *problem) {
   exit(EXIT_USAGE);
 }
 
-/* Of the samples. Tokens without an embedding end the program here; embeddings without a token do
- * not matter. */
+/* Of samples and model. Tokens without an embedding end the program here; embeddings without a
+ * token do not matter. */
 static int64_t classes(const void *input) {
   const struct gpt *gpt = input;
   const struct language *lm = &gpt->language;

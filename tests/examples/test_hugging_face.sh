@@ -100,6 +100,7 @@ verdict $? "a folder is loaded and saved, with its tokenizer and a log in it"
 cp "$work/gap.json" "$work/bare/tokenizer.json"
 refused 2 "has embeddings of 300 tokens, the vocabulary has 401" --load "$work/bare/" \
   --data "$work/text.bin"
+refused 2 "has embeddings of 300 tokens, the vocabulary has 401" --load "$work/bare/" --sample 3
 cp -r "$work/llama" "$work/wrong"
 # changed SED WORDS: a configuration that is not supported
 changed() {

@@ -20,6 +20,10 @@ int64_t language_size(const struct language *lm) {
                           : lm->words;
 }
 
+static int64_t classes_of(const struct language *lm, const void *input) {
+  return lm->classes ? lm->classes(input) : language_size(lm);
+}
+
 void language_close(struct language *lm) {
   sl_tokenizer_close(lm->tokenizer);
   sl_vocabulary_free(lm->vocabulary);
@@ -89,7 +93,7 @@ static enum sl_status open_token_file(const struct cli *cli, struct language *lm
                                       struct sl_dataset **test) {
   enum sl_status status = open_tokenizer(cli, lm);
   if (status != SL_OK) return status;
-  int64_t classes = lm->classes ? lm->classes(input) : language_size(lm);
+  int64_t classes = classes_of(lm, input);
   struct sl_token_file_options part = {
       .type = token_type(cli->data), .to = 0.9, .steps = steps, .classes = (int)classes};
   if (!steps) {
@@ -210,7 +214,7 @@ enum sl_status language_sample(struct sl_context *context, const struct cli *cli
   int32_t *tokens = NULL, *prompt = NULL;
   int64_t count = 0;
   enum sl_status status = language_open(cli, lm, NULL);
-  if (status == SL_OK) data.classes = (int)language_size(lm);
+  if (status == SL_OK) data.classes = (int)classes_of(lm, input);
   if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(steps), &model);
   if (status == SL_OK) status = build(model, &data, cli->init, input);
   if (status == SL_OK && cli->placement) status = sl_place(model, cli->placement);

@@ -23,7 +23,7 @@ struct language {
   struct sl_vocabulary *vocabulary; /* NULL, too: the tokens are numbers without a text */
   /* NULL: sl_model_load; else reads the weights of --load, as of struct program */
   enum sl_status (*load)(struct sl_model *model, const char *path, const void *input);
-  /* NULL: language_size; else the classes of a token file. Exits where the model lacks a token */
+  /* NULL: language_size; else the model's classes. Exits where the model lacks a token */
   int64_t (*classes)(const void *input);
   double entropy; /* of the generator, nats a word; 0: the text is a file */
 };
