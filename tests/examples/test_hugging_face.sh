@@ -97,6 +97,10 @@ refused 2 "would overwrite --data $work/pad/tokenizer.json" --save "$work/pad" \
 run "$gpt" --data "$work/text.txt" --quiet --batch 4 --steps 1 --load "$work/pad/" --save "$work/pad" \
   --tokenizer "$work/pad/tokenizer.json" --log "$work/pad/log.jsonl"
 verdict $? "a folder is loaded and saved, with its tokenizer and a log in it"
+for way in "--sample 3" "--data $work/text.txt"; do
+  # shellcheck disable=SC2086
+  refused 2 "bare: has no tokenizer.json; name one by --tokenizer FILE" --load "$work/bare" $way
+done
 cp "$work/gap.json" "$work/bare/tokenizer.json"
 refused 2 "has embeddings of 300 tokens, the vocabulary has 401" --load "$work/bare/" \
   --data "$work/text.bin"

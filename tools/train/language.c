@@ -39,20 +39,29 @@ static enum sl_status open_tokenizer(const struct cli *cli, struct language *lm)
   return sl_tokenizer_open(path, &lm->tokenizer);
 }
 
+static void fail_usage(const struct language *lm, const char *problem) {
+  fprintf(stderr, "%s: %s\n", lm->program, problem);
+  exit(EXIT_USAGE);
+}
+
+/* That of the loaded weights. */
+static enum sl_status load_vocabulary(const char *weights, struct language *lm) {
+  char path[4096];
+  vocabulary_path(weights, path, sizeof path);
+  if (path_names_folder(weights) && access(path, F_OK) != 0)
+    fail_usage(lm,
+               option_problem("%s: has no tokenizer.json; name one by --tokenizer FILE", weights));
+  enum sl_status status = sl_vocabulary_load(path, &lm->vocabulary);
+  if (status == SL_OK && sl_vocabulary_level(lm->vocabulary) != lm->level)
+    fail_usage(lm, option_problem("%s is of another --level", path));
+  return status;
+}
+
 enum sl_status language_open(const struct cli *cli, struct language *lm,
                              const struct text_part *train) {
-  char path[4096];
   enum sl_status status = open_tokenizer(cli, lm);
   if (status != SL_OK || lm->tokenizer) return status;
-  if (cli->load) {
-    vocabulary_path(cli->load, path, sizeof path);
-    status = sl_vocabulary_load(path, &lm->vocabulary);
-    if (status == SL_OK && sl_vocabulary_level(lm->vocabulary) != lm->level) {
-      fprintf(stderr, "%s: %s is of another --level\n", lm->program, path);
-      exit(EXIT_USAGE);
-    }
-    return status;
-  }
+  if (cli->load) return load_vocabulary(cli->load, lm);
   return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
 }
 
@@ -96,11 +105,9 @@ static enum sl_status open_token_file(const struct cli *cli, struct language *lm
   int64_t classes = classes_of(lm, input);
   struct sl_token_file_options part = {
       .type = token_type(cli->data), .to = 0.9, .steps = steps, .classes = (int)classes};
-  if (!steps) {
-    fprintf(stderr, "%s: --data %s: a token file has no lines; leave --buckets out\n", lm->program,
-            cli->data);
-    exit(EXIT_USAGE);
-  }
+  if (!steps)
+    fail_usage(
+        lm, option_problem("--data %s: a token file has no lines; leave --buckets out", cli->data));
   status = sl_token_file_open(cli->data, &part, train);
   part.from = 0.9;
   part.to = 0.95;
