@@ -92,7 +92,11 @@ refuses 2 "no text is named" --tokenizer gpt2.json
 refuses 2 "--train needs --save FILE" --train one
 refuses 2 "--tokenizer needs --output FILE, or --decode" --tokenizer gpt2.json one
 refuses 2 "need --tokenizer FILE" --train --save x.json -o x.bin one
-refuses 2 "--save and --special need --train" --tokenizer gpt2.json --save x one
+refuses 2 "--save: needs --train" --tokenizer gpt2.json --save x one
+refuses 2 "--special: needs --train" --tokenizer gpt2.json -o x.bin --special x one
+for option in --vocabulary=300 --pattern=gpt2 --least-count=2; do
+  refuses 2 "${option%=*}: needs --train" --tokenizer gpt2.json -o x.bin "$option" one
+done
 refuses 2 "use gpt2 or llama3" --train --pattern bert --save x.json one
 refuses 1 "no such token" --tokenizer gpt2.json --end "<none>" -o x.bin one
 refuses 1 "a vocabulary of 256 tokens cannot be made" --train --vocabulary 256 --special "<e>" \

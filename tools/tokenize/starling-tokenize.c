@@ -12,7 +12,7 @@
 #include "tools/common/option_table.h"
 #include "tools/common/output_bytes.h"
 
-enum { MOST_SPECIALS = 64 };
+enum { MOST_SPECIALS = 64, MOST_ROWS = 20 };
 
 struct program {
   bool train, decode, plain;
@@ -23,6 +23,7 @@ struct program {
   int special_count;
   char **files;
   int file_count;
+  const char *given[MOST_ROWS]; /* the text of each row; NULL: not given */
 };
 
 /* ---- the command line ---- */
@@ -59,6 +60,7 @@ static const struct option_row rows[] = {
     {"end", "TOKEN", "A token of the vocabulary that is put behind each text", FIELD(end)},
     {"plain", NULL, "Special tokens that are written out in a text are text", FIELD(plain)},
     {"decode", NULL, "Make the text of token files", FIELD(decode)}};
+_Static_assert(sizeof rows / sizeof *rows <= MOST_ROWS, "a text for each row");
 
 static int take_files(void *input, char **words, int count, const char **why) {
   struct program *p = input;
@@ -68,6 +70,13 @@ static int take_files(void *input, char **words, int count, const char **why) {
   return count;
 }
 
+/* The rows behind --train, up to the next title, belong to it. */
+static const char *check_learning(const struct program *p) {
+  for (size_t i = 2; rows[i].name; i++)
+    if (p->given[i]) return option_problem("--%s: needs --train", rows[i].name);
+  return NULL;
+}
+
 static const char *check(void *input) {
   const struct program *p = input;
   if (p->train == (p->tokenizer != NULL)) return "take either --train or --tokenizer FILE";
@@ -75,7 +84,8 @@ static const char *check(void *input) {
   if (p->train && !p->save) return "--train needs --save FILE";
   if (p->train && (p->decode || p->output || p->end || p->plain))
     return "--decode, --output, --end and --plain need --tokenizer FILE";
-  if (!p->train && (p->save || p->special_count)) return "--save and --special need --train";
+  const char *stray = p->train ? NULL : check_learning(p);
+  if (stray) return stray;
   if (p->decode && (p->end || p->plain)) return "--end and --plain are not for --decode";
   if (!p->train && !p->decode && !p->output) return "--tokenizer needs --output FILE, or --decode";
   return NULL;
@@ -98,7 +108,7 @@ static void parse(struct program *p, int argc, char **argv) {
           "  starling-tokenize --tokenizer tokenizer.json -o text.bin text.txt\n"
           "  starling-tokenize --tokenizer tokenizer.json --decode text.bin\n",
       .manual.see_also = "lstm_lm(1), starling-train(1)",
-      .sets = {{rows, sizeof rows / sizeof *rows, p, NULL, NULL}},
+      .sets = {{rows, sizeof rows / sizeof *rows, p, NULL, p->given}},
       .input = p,
       .argument = take_files,
       .check = check};
