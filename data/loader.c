@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/float_mode.h"
 #include "core/base/machine.h"
 #include "data/batches.h"
 
@@ -78,6 +79,7 @@ static int count_out(const struct sl_loader *loader) {
 static void *run(void *argument) {
   struct reader *reader = argument;
   struct sl_loader *loader = reader->loader;
+  sl__float_mode_begin();
   pthread_mutex_lock(&loader->lock);
   while (!loader->stop) {
     struct slot *slot = loader->rests ? NULL : find_slot(loader, FREE, -1);

@@ -7,6 +7,7 @@
 #include "core/memory/admission.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/float_mode.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
 #include "core/memory/swap.h"
@@ -175,6 +176,7 @@ static void check_progress(struct sl__watchdog *s) {
 
 static void *watch(void *argument) {
   struct sl__watchdog *s = argument;
+  sl__float_mode_begin();
   pthread_mutex_lock(&s->mutex);
   while (!s->closing && !s->stalled) {
     sl__condition_wait(&s->wake, &s->mutex, sl__seconds() + s->step);

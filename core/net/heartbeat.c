@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/float_mode.h"
 #include "core/net/heartbeat_state.h"
 
 /* ---- the thread ---- */
@@ -23,6 +24,7 @@ static void update_own_activity(struct sl__heartbeat *h) {
 
 static void *run(void *pointer) {
   struct sl__heartbeat *h = pointer;
+  sl__float_mode_begin();
   pthread_mutex_lock(&h->lock);
   while (!h->stop) {
     if (sl__seconds() >= h->next_beat) {

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/float_mode.h"
 #include "core/base/machine.h"
 #include "core/base/numbers.h"
-#include "core/base/subnormal.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/forked.h"
@@ -118,6 +118,7 @@ static enum sl_status start_starpu(const char *devices, const struct sl__gpu_ran
 
 static void prepare_worker(void *unused) {
   (void)unused;
+  sl__float_mode_begin();
   sl__flush_subnormals();
 }
 
@@ -140,7 +141,7 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
   enum sl_status status = start_starpu(options->devices, &c->gpus);
   sl__locale_end(before);
   if (status != SL_OK) return status;
-  starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU);
+  starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU | STARPU_CUDA);
   c->is_started = true;
   sl__fork_watch(c);
   /* tensors of an open context may come from a failed task: its waits go on telling so */

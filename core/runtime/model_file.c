@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -32,6 +33,9 @@ static bool read_count(FILE *f, int64_t *count) {
   return read_word(f, word) && sl__parse_whole(word, 0, INT32_MAX, count);
 }
 
+/* Without <, which traps at nan in a program that wants that: files may have nan. */
+static bool is_negative(double value) { return signbit(value) && value != 0 && !isnan(value); }
+
 /* A letter a field: u digits, x hexadecimal digits, r any number, p one that is not negative, q one
  * that is not negative or not known (nan). */
 static bool fits(const char *word, char letter) {
@@ -41,7 +45,8 @@ static bool fits(const char *word, char letter) {
     return !word[strspn(word, digits)];
   }
   double value = sl__strtod(word, &end);
-  bool is_low = letter == 'p' ? !(value >= 0) : letter == 'q' && value < 0;
+  bool is_low =
+      letter == 'p' ? isnan(value) || is_negative(value) : letter == 'q' && is_negative(value);
   return !*end && !is_low;
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/float_mode.h"
 #include "core/runtime/forked.h"
 #include "core/runtime/wait.h"
 #include "parallel/predict/batch.h"
@@ -86,6 +87,7 @@ static void *dispatch(void *argument) {
   struct sl_predictor *p = argument;
   struct sl__request_queue *q = &p->queue;
   double until_us;
+  sl__float_mode_begin();
   pthread_mutex_lock(&q->lock);
   while (!q->closed) {
     if (!is_due(p, &until_us)) {

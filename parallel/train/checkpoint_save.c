@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "core/base/clock.h"
+#include "core/base/float_mode.h"
 #include "core/net/net.h"
 #include "data/batches.h"
 #include "parallel/train/manifest.h"
@@ -76,6 +77,7 @@ static void *write_out(void *argument) {
   struct sl__saving *s = argument;
   struct sl_saved *saved = &s->saved;
   struct sl__file_sum sum = {0};
+  sl__float_mode_begin();
   double begin = sl__seconds();
   saved->status = write_file(&s->snapshot, &s->manifest, s->path, &sum);
   saved->bytes = sum.bytes;

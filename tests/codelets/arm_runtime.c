@@ -14,7 +14,7 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
-#include "core/base/subnormal.h"
+#include "core/base/float_mode.h"
 #include "core/runtime/failure.h"
 
 /* ---- the context ---- */
