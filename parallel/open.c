@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "codelets/kernels/gemm.h"
 #include "codelets/kernels/numerics.h"
 #include "codelets/kernels/tuning.h"
 #include "core/base/error.h"
@@ -75,7 +76,9 @@ static enum sl_status start_runtime(struct sl_context *c,
   sl__model_folder_describe(c);
   bool pooled = !sl__memory_limit(c->memory); /* under a limit freed memory must be free */
   if (!starpu_is_initialized()) choose_gpus(c, options);
-  return sl__context_start(c, options, pooled);
+  status = sl__context_start(c, options, pooled);
+  if (status == SL_OK) sl__gemm_open();
+  return status;
 }
 
 /* A rank on which this fails tells the others. */
@@ -143,6 +146,7 @@ static bool close_users(struct sl_context *c) {
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
     sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
+  sl__gemm_close();
   sl__cuda_close(c);
   sl_trace_stop(c);
   sl__watchdog_close(c->watchdog);

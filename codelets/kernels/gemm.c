@@ -15,11 +15,40 @@ void omp_set_num_threads(int threads); /* part of the OpenMP runtime that oneDNN
 
 /* StarPU's workers are the only threads: a library that starts more of them makes workers compete
  * for cores. */
-static void one_thread_for_openblas(void) { openblas_set_num_threads(1); }
+static struct {
+  pthread_mutex_t lock;
+  int contexts;
+  int before; /* OpenBLAS's threads before the first product; 0: there was none. Atomic */
+} openblas = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void one_thread_for_openblas(void) {
+  if (__atomic_load_n(&openblas.before, __ATOMIC_ACQUIRE)) return;
+  pthread_mutex_lock(&openblas.lock);
+  if (!openblas.before) {
+    int before = openblas_get_num_threads();
+    openblas_set_num_threads(1);
+    __atomic_store_n(&openblas.before, before, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&openblas.lock);
+}
+
+void sl__gemm_open(void) {
+  pthread_mutex_lock(&openblas.lock);
+  openblas.contexts++;
+  pthread_mutex_unlock(&openblas.lock);
+}
+
+void sl__gemm_close(void) {
+  pthread_mutex_lock(&openblas.lock);
+  if (--openblas.contexts == 0 && openblas.before) {
+    if (openblas_get_num_threads() == 1) openblas_set_num_threads(openblas.before);
+    __atomic_store_n(&openblas.before, 0, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&openblas.lock);
+}
 
 void sl__one_thread(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, one_thread_for_openblas);
+  one_thread_for_openblas();
 #ifdef SL_HAVE_ONEDNN
   static __thread bool done; /* OpenMP keeps the number per thread */
   if (!done) omp_set_num_threads(1);

@@ -23,8 +23,14 @@ bool sl__gemm_available(enum sl__gemm who);
 /* "oneDNN 2.6.3", or "OpenBLAS 0.3.21 (Haswell)"; "" for a library that is not built in. */
 const char *sl__gemm_text(enum sl__gemm who);
 
-/* Makes products and primitives that this thread calls use this thread only. */
+/* Makes products and primitives that this thread calls use this thread only. For OpenBLAS that
+ * holds for the whole process, up to the last sl__gemm_close. */
 void sl__one_thread(void);
+
+/* A context opens; it closes: its workers have no more tasks. The last one gives OpenBLAS its
+ * threads back, unless the program has set their number meanwhile. */
+void sl__gemm_open(void);
+void sl__gemm_close(void);
 
 /* Returns NULL, or advice about an OpenBLAS in use that does not use the processor's full vector
  * width. */

@@ -208,7 +208,8 @@ struct sl_context_options {
  * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
  * Workers and the library's threads compute in the default floating-point environment, workers with
  * subnormal numbers as zero: the program's traps and rounding do not reach them. Calls compute in
- * the environment of the thread that calls, where another rounding changes bits.
+ * the environment of the thread that calls, where another rounding changes bits. OpenBLAS, if the
+ * program uses it too, has one thread from the first product until the last context is closed.
  * \return SL_NO_DEVICE if a named device does not exist, SL_BAD_ARGUMENT for a malformed list or an
  *          option out of range, SL_STARPU if StarPU cannot start; SL_IO or SL_NO_MEMORY if the swap
  * folder cannot be used or is too small; SL_UNSUPPORTED if exchange or trace need what StarPU or

@@ -1,9 +1,12 @@
 /* The library inside a program with settings of its own: traps of floating-point numbers, another
- * rounding. The library's threads do not get them, and the program keeps them. */
+ * rounding, a number of threads for OpenBLAS. The library's threads do not get them, and the
+ * program keeps them. */
+#include <cblas.h>
 #include <fenv.h>
 #include <math.h>
 #include <starling/predict.h>
 
+#include "codelets/kernels/gemm.h"
 #include "tests/common/small_model.h"
 #include "tests/common/training.h"
 
@@ -150,9 +153,40 @@ static void rounding_stays_with_the_program(void **state) {
   assert_same(&plain, &upward);
 }
 
+static int threads_in_a_product(void) {
+  float a = 2, b = 3, c;
+  sl__gemm(SL__GEMM_OPENBLAS, false, false, 1, 1, 1, 1, &a, 1, &b, 1, 0, &c, 1);
+  assert_true(c == 6);
+  return openblas_get_num_threads();
+}
+
+static void openblas_gets_its_threads_back(void **state) {
+  (void)state;
+  struct sl_context *second;
+  const int own = 3, before = openblas_get_num_threads();
+  openblas_set_num_threads(own);
+  if (openblas_get_num_threads() != own) skip(); /* OpenBLAS without threads */
+  for (int round = 0; round < 2; round++) {
+    OK(sl_open(NULL, &context));
+    OK(sl_open(NULL, &second));
+    assert_int_equal(threads_in_a_product(), 1);
+    sl_close(context);
+    assert_int_equal(threads_in_a_product(), 1);
+    sl_close(second);
+    assert_int_equal(openblas_get_num_threads(), own);
+  }
+  OK(sl_open(NULL, &context));
+  assert_int_equal(threads_in_a_product(), 1);
+  openblas_set_num_threads(2); /* by the program: that stays */
+  sl_close(context);
+  assert_int_equal(openblas_get_num_threads(), 2);
+  openblas_set_num_threads(before);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(rounding_stays_with_the_program),
                                      cmocka_unit_test(traps_stay_with_the_program),
-                                     cmocka_unit_test(a_loss_that_is_no_number_is_told)};
+                                     cmocka_unit_test(a_loss_that_is_no_number_is_told),
+                                     cmocka_unit_test(openblas_gets_its_threads_back)};
   return cmocka_run_group_tests_name("host program", tests, make_values, NULL);
 }
