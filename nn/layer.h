@@ -212,8 +212,12 @@ int64_t sl__field_most(const struct sl_field *field);
 void sl__layer_drop(struct sl_model *model);
 
 /* The first layer that needs a whole sample at once: it keeps samples from being cut in time, or
- * from having different lengths. NULL: all layers work step by step on tokens. */
+ * from having different lengths; any layer of a model that does not take tokens. NULL: all layers
+ * work step by step on tokens. */
 const struct sl__layer *sl__model_whole_layer(const struct sl_model *model);
+/* Fails with the status where there is such a layer; what: it wants to cut samples in time. */
+enum sl_status sl__model_check_steps(const struct sl_model *model, enum sl_status status,
+                                     const char *what);
 
 /* SL_UNSUPPORTED names the first layer that is for inference only, though a gradient passes it;
  * SL_BAD_ARGUMENT if all parameters are frozen. */

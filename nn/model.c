@@ -372,6 +372,21 @@ const struct sl__layer *sl__model_whole_layer(const struct sl_model *model) {
   return NULL;
 }
 
+enum sl_status sl__model_check_steps(const struct sl_model *model, enum sl_status status,
+                                     const char *what) {
+  const struct sl__layer *whole = sl__model_whole_layer(model);
+  if (!whole) return SL_OK;
+  if (!model->takes_tokens)
+    return sl__fail(status,
+                    "%s: only models of tokens, whose input an embedding reads, work step by step; "
+                    "this model's input is numbers",
+                    what);
+  return sl__fail(status,
+                  "%s: layer %s (%s) needs a whole sample at once; only models whose layers all "
+                  "work step by step can be cut in time",
+                  what, whole->name, whole->kind->name);
+}
+
 enum sl_status sl__model_check_trains(const struct sl_model *model) {
   bool below = model->frozen != NULL; /* the first layer that trains */
   for (int i = 0; i < model->count; i++) {

@@ -112,11 +112,12 @@ struct sl_trainer_options {
   int64_t big_shard;            /**< elements above which a layer's block is cut; 0 means 250,000 */
   int stages; /**< number of stages, runs of layers of similar cost, one for each worker; with r
                  replicas, stages x r workers. sl_place gives a cut exactly. 0: not cut */
-  /** Most time steps of a task, for models of sequences: the next layer computes a chunk while this
-   * one computes the chunk after it. 0: the whole sequence; in training half of it, where a model
-   * with a recurrent state has one copy on CPUs, batches of one slice (a replica and a microbatch)
-   * and 16 steps or more. In models without such a state the bits on CPUs are the same for all
-   * numbers from 1 on, and a sequence has at most 4,096 chunks. */
+  /** Most time steps of a task, for models of tokens whose layers all work step by step (others are
+   * refused): the next layer computes a chunk while this one computes the chunk after it. 0: the
+   * whole sequence; in training half of it, where a model with a recurrent state has one copy on
+   * CPUs, batches of one slice (a replica and a microbatch) and 16 steps or more. In models without
+   * such a state the bits on CPUs are the same for all numbers from 1 on, and a sequence has at
+   * most 4,096 chunks. */
   int64_t chunk;
   bool carry_state; /**< recurrent layers begin with the state that the batch before left, except
                        in an epoch's first batch (truncated back-propagation through time) */

@@ -19,14 +19,9 @@ struct generator {
 
 static enum sl_status check(const struct sl_model *model, const struct sl_generate_options *o,
                             int64_t count, int64_t classes) {
-  const struct sl__layer *whole = sl__model_whole_layer(model);
+  enum sl_status status = sl__model_check_steps(model, SL_BAD_ARGUMENT, "sl_generate");
   int64_t words = sl__model_words(model);
-  if (whole)
-    return sl__fail(
-        SL_BAD_ARGUMENT,
-        "layer %s (%s) needs a whole sample at once; only models of tokens whose layers "
-        "all work step by step can generate",
-        whole->name, whole->kind->name);
+  if (status != SL_OK) return status;
   if (count < 0 || o->prompt_count < 1)
     return sl__fail(SL_BAD_ARGUMENT,
                     "%lld tokens after a prompt of %lld; a prompt needs at least one token",

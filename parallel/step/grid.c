@@ -199,12 +199,9 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
   if (o->chunk < 0)
     return sl__fail(SL_BAD_ARGUMENT, "a chunk of %lld time steps: must be at least 1",
                     (long long)o->chunk);
-  const struct sl__layer *whole = sl__model_whole_layer(model);
-  if (o->chunk && whole)
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "chunks: layer %s (%s) needs a whole sample at once; only models whose layers "
-                    "all work step by step can be cut in time",
-                    whole->name, whole->kind->name);
+  enum sl_status status =
+      o->chunk ? sl__model_check_steps(model, SL_BAD_ARGUMENT, "chunks") : SL_OK;
+  if (status != SL_OK) return status;
   if (o->stages < 0) return sl__fail(SL_BAD_ARGUMENT, "%d stages: must be at least 1", o->stages);
   if (o->stages && model->placement)
     return sl__fail(SL_BAD_ARGUMENT,
@@ -217,7 +214,7 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
                     "start a multiple of %d ranks (mpirun -np %d)",
                     sl_placement_ranks(model), sl_kvstore_name(o->kvstore),
                     sl_placement_ranks(model), sl_placement_ranks(model));
-  enum sl_status status = check_chunks(model, o->chunk);
+  status = check_chunks(model, o->chunk);
   if (status != SL_OK) return status;
   status = model->placement ? placed(model, g)
            : o->stages      ? balanced(model, o->stages, g)

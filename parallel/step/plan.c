@@ -1,5 +1,6 @@
 #include "parallel/step/plan_tasks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "parallel/step/precision.h"
@@ -276,19 +277,16 @@ static enum sl_status study_graph(struct sl__plan *plan) {
 
 static enum sl_status check_size(const struct sl_model *model, const struct sl__grid *grid,
                                  int64_t batch, int64_t steps) {
-  const struct sl__layer *whole = sl__model_whole_layer(model);
+  char what[64];
   enum sl_status status = sl__grid_check_batch(grid, batch);
   if (status != SL_OK) return status;
   if (!steps || (steps == model->sample.dim[0])) return SL_OK;
   if (steps < 0 || steps > model->sample.dim[0])
     return sl__fail(SL_BAD_SHAPE, "sequences of %lld steps: the model takes at most %lld",
                     (long long)steps, (long long)model->sample.dim[0]);
-  if (!whole) return SL_OK;
-  return sl__fail(SL_BAD_SHAPE,
-                  "sequences of %lld steps: layer %s (%s) needs all %lld of a sample; only models "
-                  "whose layers all work step by step take shorter ones",
-                  (long long)steps, whole->name, whole->kind->name,
-                  (long long)model->sample.dim[0]);
+  snprintf(what, sizeof what, "sequences of %lld of %lld steps", (long long)steps,
+           (long long)model->sample.dim[0]);
+  return sl__model_check_steps(model, SL_BAD_SHAPE, what);
 }
 
 enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
