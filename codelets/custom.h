@@ -82,7 +82,7 @@ static inline size_t sl__custom_grad_bytes(const struct sl__custom_args *a) {
 static inline void sl__custom_ended(const struct sl__custom_args *a, enum sl_status status,
                                     const struct sl_layer_task *task) {
   if (status == SL_OK) return;
-  enum sl_status known = *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status;
+  enum sl_status known = sl__known_status(status);
   if (*task->message)
     sl__task_failed(known, "%s: %.*s", a->layer->kind->name, (int)sizeof task->message - 1,
                     task->message);

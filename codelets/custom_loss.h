@@ -29,7 +29,7 @@ SL__HOST_DEVICE SL__INLINE int64_t sl__custom_loss_target(const struct sl__custo
 static inline void sl__custom_loss_ended(const struct sl__custom_loss_args *a,
                                          enum sl_status status, const char *message) {
   if (status == SL_OK) return;
-  enum sl_status known = *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status;
+  enum sl_status known = sl__known_status(status);
   if (*message)
     sl__task_failed(known, "loss %s: %.199s", a->own.name, message);
   else

@@ -33,16 +33,18 @@ static void tell_samples(const struct sl_fill *task, char text[160]) {
              (long long)s[0], (long long)s[1], (long long)s[2], task->count > 3 ? ", ..." : "");
 }
 
-/* What the program's function says, and no more than that. */
+/* What the program's function says, and no more than that. A number that is no status is a failure,
+ * too. */
 static enum sl_status fail_as_told(const struct sl_dataset *set, struct sl_fill *task,
                                    enum sl_status status) {
   char samples[160], name[32];
+  enum sl_status known = sl__known_status(status);
   tell_samples(task, samples);
   task->message[sizeof task->message - 1] = 0;
-  if (*task->message) return sl__fail(status, "%s: %s: %s", set->info.name, samples, task->message);
+  if (*task->message) return sl__fail(known, "%s: %s: %s", set->info.name, samples, task->message);
   snprintf(name, sizeof name, "%d", (int)status);
-  if (*sl_status_name(status) != '?') snprintf(name, sizeof name, "%s", sl_status_name(status));
-  return sl__fail(status,
+  if (known == status) snprintf(name, sizeof name, "%s", sl_status_name(status));
+  return sl__fail(known,
                   "%s: %s: its function fill failed with status %s, and without a message; let it "
                   "set `failed` and `message`",
                   set->info.name, samples, name);

@@ -8,6 +8,11 @@
  * path, i, n); */
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) SL_PRINTF(2, 3);
 
+/* What a function of the program's returned: a number that is no status is SL_BAD_ARGUMENT. */
+static inline enum sl_status sl__known_status(enum sl_status status) {
+  return *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status;
+}
+
 /* All memory comes from these functions, so that tests can make the n-th allocation fail. They
  * set the message; the caller returns SL_NO_MEMORY. */
 void *sl__alloc(size_t count, size_t size, const char *what);

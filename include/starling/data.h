@@ -252,7 +252,8 @@ struct sl_fill {
  * has one by default), or the set several loaders. Its values must depend on the sample's number
  * only. A failure, a value that it did not write or that is not finite, and a label out of range
  * end the loader's batch, and so sl_trainer_step, with a message that has the sample's number;
- * where a failure does not say which row it was, the numbers of the first samples of the batch.
+ * where a failure does not say which row it was, the numbers of the first samples of the batch. A
+ * number that is no status fails as SL_BAD_ARGUMENT.
  * \return SL_BAD_ARGUMENT for an impossible description. */
 SL_API enum sl_status sl_dataset_custom(const struct sl_dataset_options *options,
                                         enum sl_status (*fill)(struct sl_fill *rows),

@@ -116,7 +116,7 @@ static enum sl_status infer(struct sl__layer *layer) {
   plan.message[sizeof plan.message - 1] = '\0';
   if (status != SL_OK)
     return sl__layer_fail(
-        layer, *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status, "%s",
+        layer, sl__known_status(status), "%s",
         *plan.message ? plan.message : "its kind refuses these options or inputs");
   plan.input_count = layer->input_count;
   plan.in = layer->in;
