@@ -56,21 +56,27 @@ static bool is_name(const char *name, const char *more) {
   return true;
 }
 
-static size_t field_size(enum sl_field_type type) {
-  switch (type) {
-    case SL_FIELD_BOOL: return sizeof(bool);
-    case SL_FIELD_INT: return sizeof(int);
-    case SL_FIELD_INT64: return sizeof(int64_t);
-    case SL_FIELD_FLOAT: return sizeof(float);
-    case SL_FIELD_ACTIVATION: return sizeof(enum sl_activation);
-    case SL_FIELD_SHAPE: return sizeof(struct sl_shape);
-  }
-  return 0;
+/* Can a field of this type lie there? */
+static bool is_place(const struct sl_layer_kind *kind, const struct sl_field *field) {
+#define TYPE(t)                                                                                    \
+  { sizeof(t), _Alignof(t) }
+  static const struct {
+    size_t size, alignment;
+  } types[] = {[SL_FIELD_BOOL] = TYPE(bool),
+               [SL_FIELD_INT] = TYPE(int),
+               [SL_FIELD_INT64] = TYPE(int64_t),
+               [SL_FIELD_FLOAT] = TYPE(float),
+               [SL_FIELD_ACTIVATION] = TYPE(enum sl_activation),
+               [SL_FIELD_SHAPE] = TYPE(struct sl_shape)};
+#undef TYPE
+  if ((size_t)field->type >= sizeof types / sizeof *types) return false;
+  return field->offset >= sizeof(struct sl_layer_options) && field->offset <= kind->options_size &&
+         types[field->type].size <= kind->options_size - field->offset &&
+         field->offset % types[field->type].alignment == 0;
 }
 
 static enum sl_status check_field(const struct sl_layer_kind *kind, int i) {
   const struct sl_field *field = &kind->fields[i];
-  size_t size = field_size(field->type), from = sizeof(struct sl_layer_options);
   if (!is_name(field->name, "_") || sl__is_common_key(field->name))
     return sl__fail(
         SL_BAD_ARGUMENT,
@@ -81,12 +87,10 @@ static enum sl_status check_field(const struct sl_layer_kind *kind, int i) {
     if (!strcmp(field->name, kind->fields[k].name))
       return sl__fail(SL_BAD_ARGUMENT, "layer kind %s: option %s is there twice", kind->name,
                       field->name);
-  if (size && field->offset >= from && field->offset <= kind->options_size &&
-      size <= kind->options_size - field->offset)
-    return SL_OK;
+  if (is_place(kind, field)) return SL_OK;
   return sl__fail(
       SL_BAD_ARGUMENT,
-      "layer kind %s: option %s (type %d, at byte %zu) does not lie in a struct of %zu "
+      "layer kind %s: option %s (type %d, at byte %zu) cannot lie there in a struct of %zu "
       "bytes behind its struct sl_layer_options; is its row SL_FIELD(STRUCT, TYPE, %s)?",
       kind->name, field->name, (int)field->type, field->offset, kind->options_size, field->name);
 }

@@ -57,7 +57,7 @@ struct sl_layer_parameter {
   int64_t fan_in, fan_out; /**< of its initial values (enum sl_init), unless filled */
   bool is_bias;            /**< begins at 0 if init is not the default */
   bool filled;             /**< begins as fill, unless init is SL_INIT_ZERO */
-  float fill;
+  float fill;              /**< finite */
 };
 
 /** Input and result of infer. Shapes are those of one sample. */
@@ -72,7 +72,7 @@ struct sl_layer_plan {
   struct sl_shape saved; /**< floats that forward leaves to backward; ndim 0: none */
   bool over_time;    /**< step i of the first axis of out and saved needs no more than step i of the
                         inputs: long sequences may be cut there */
-  double flops;      /**< multiplications and additions of forward, for a sample */
+  double flops;      /**< multiplications and additions of forward, for a sample; finite */
   char message[200]; /**< the fault and its remedy, if infer does not return SL_OK */
 };
 

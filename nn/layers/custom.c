@@ -1,4 +1,5 @@
 /* A layer of a registered kind: the library's part of the work around the program's functions. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,9 @@ static enum sl_status check_parameter(const struct sl__layer *layer,
                           "its kind says of %s neither fan_in and fan_out, each at least 1, nor "
                           "that it is filled: how does it begin?",
                           p->suffix);
+  if (p->filled && !isfinite(p->fill))
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "its kind fills %s with %g; it must be finite",
+                          p->suffix, (double)p->fill);
   return SL_OK;
 }
 
@@ -66,8 +70,10 @@ static enum sl_status check_plan(const struct sl__layer *layer, const struct sl_
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "its kind has %d parameters; at most %d",
                           plan->parameter_count, SL_LAYER_PARAMETERS);
   for (int i = 0; i < plan->parameter_count; i++) SL__TRY(check_parameter(layer, plan, i));
-  if (!(plan->flops >= 0))
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "its kind counts %g flops", plan->flops);
+  if (!(plan->flops >= 0) || !isfinite(plan->flops))
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "its kind counts %g flops; they must be finite, and not negative",
+                          plan->flops);
 out:
   return status;
 }

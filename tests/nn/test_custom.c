@@ -590,6 +590,9 @@ static void wrong_kinds_are_refused(void **state) {
   REFUSED(SL_BAD_ARGUMENT, "option scale",
           FIELDS({"scale", SL_FIELD_INT64, sizeof(struct gate_options) - 4}));
   REFUSED(SL_BAD_ARGUMENT, "option scale", FIELDS({"scale", SL_FIELD_INT64, SIZE_MAX - 3}));
+  REFUSED(SL_BAD_ARGUMENT, "option scale", FIELDS({"scale", SL_FIELD_INT, inside + 1}));
+  REFUSED(SL_BAD_ARGUMENT, "option scale",
+          FIELDS({"scale", SL_FIELD_INT64, offsetof(struct gate_options, width) - 4}));
   REFUSED(SL_BAD_ARGUMENT, "type 9", FIELDS({"scale", (enum sl_field_type)9, inside}));
   REFUSED(SL_BAD_ARGUMENT, "'inputs'", FIELDS({"inputs", SL_FIELD_INT, inside}));
   REFUSED(SL_BAD_ARGUMENT, "'a b'", FIELDS({"a b", SL_FIELD_INT, inside}));
@@ -657,7 +660,12 @@ static void nonsense_of_infer_is_refused(void **state) {
   REFUSED(SL_BAD_SHAPE, "2^40", says.out.dim[0] = 1ll << 41);
   REFUSED(SL_BAD_SHAPE, "saves [-1]", says.saved = (struct sl_shape){1, {-1}});
   REFUSED(SL_BAD_SHAPE, "over time", says.over_time = true);
-  REFUSED(SL_BAD_ARGUMENT, "flops", says.flops = NAN);
+  REFUSED(SL_BAD_ARGUMENT, "nan flops", says.flops = NAN);
+  REFUSED(SL_BAD_ARGUMENT, "inf flops", says.flops = INFINITY);
+  REFUSED(SL_BAD_ARGUMENT, "fills weight with nan",
+          PARAMETER("weight", {1, {2}}, .filled = true, .fill = NAN));
+  REFUSED(SL_BAD_ARGUMENT, "fills weight with -inf",
+          PARAMETER("weight", {1, {2}}, .filled = true, .fill = -INFINITY));
   REFUSED(SL_BAD_ARGUMENT, "5 parameters", says.parameter_count = 5);
   REFUSED(SL_BAD_ARGUMENT, "-1 parameters", says.parameter_count = -1);
   REFUSED(SL_BAD_ARGUMENT, "parameter 0 ''", PARAMETER(.shape = {1, {2}}, .filled = true));
