@@ -113,7 +113,7 @@ static double forward_error(const struct sl__conv_args *a, struct tensors *t, bo
 
 static double data_error(const struct sl__conv_args *args, struct tensors *t, bool winograd) {
   struct sl__conv_args a = *args;
-  a.implementation = winograd ? SL__WINOGRAD : SL__DIRECT_CONV;
+  a.implementation = winograd ? SL__WINOGRAD : SL__OWN;
   float *scratch = room(sl__conv_backward_data_scratch(&a), sizeof *scratch);
   sl__conv_backward_data(&a, t->dy, t->weight, t->result, scratch, false, 0);
   free(scratch);

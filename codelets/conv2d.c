@@ -91,7 +91,7 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
 
 /* An implementation whose sums stay in registers. */
 static bool is_own(const struct sl__conv_args *a) {
-  return a->implementation == SL__DIRECT_CONV || a->implementation == SL__WINOGRAD;
+  return a->implementation == SL__OWN || a->implementation == SL__WINOGRAD;
 }
 
 static int64_t own_units(const struct sl__conv_args *a, bool *planes) {
@@ -330,7 +330,7 @@ static int64_t most_scratch(const struct sl__op *op, const struct sl__conv_args 
   const struct sl__conv_windows w = windows_of(a);
   int64_t most = sl__conv_matrix_scratch(&w, a->out_channels, a->images);
   struct sl__conv_args other = *a;
-  for (int i = SL__DIRECT_CONV; i <= SL__WINOGRAD; i++) {
+  for (int i = SL__OWN; i <= SL__WINOGRAD; i++) {
     other.implementation = i;
     if (mask >> i & 1 && scratch_of(op, &other) > most) most = scratch_of(op, &other);
   }
@@ -350,7 +350,7 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
     direct = sl__conv_backward_weight_serves(a);
     winograd = sl__winograd_backward_weight_serves(a);
   }
-  return (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD;
+  return (uint32_t)direct << SL__OWN | (uint32_t)winograd << SL__WINOGRAD;
 }
 
 /* Direct kernels fuse what follows, and one image's product takes no less time: products serve
@@ -369,10 +369,10 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op, bool 
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_products() | (uint32_t)onednn << SL__ONEDNN | own,
-      .preferred = own >> SL__WINOGRAD & 1                            ? SL__WINOGRAD
-                   : own >> SL__DIRECT_CONV & 1 && direct_pays(op, a) ? SL__DIRECT_CONV
-                   : sl__gemm_preferred() == SL__GEMM_ONEDNN          ? SL__OWN_ONEDNN
-                                                                      : SL__OWN_OPENBLAS,
+      .preferred = own >> SL__WINOGRAD & 1                    ? SL__WINOGRAD
+                   : own >> SL__OWN & 1 && direct_pays(op, a) ? SL__OWN
+                   : sl__gemm_preferred() == SL__GEMM_ONEDNN  ? SL__OWN_ONEDNN
+                                                              : SL__OWN_OPENBLAS,
       .sizes = &a->images,
       .size_count = (int)(offsetof(struct sl__conv_args, implementation) / sizeof(int32_t)),
       .run = try,

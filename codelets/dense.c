@@ -98,7 +98,7 @@ static void forward(const struct sl__dense_args *a, struct sl__work_range range,
   int64_t out = a->out, block = is_product ? out : block_of(a);
   float *sum = saved ? saved : y;
   if (!a->has_bias) bias = NULL;
-  if (a->implementation == SL__DIRECT_CONV) {
+  if (a->implementation == SL__OWN) {
     few_forward(a, range, x, weight, is_prepacked, bias, sum, y);
     return;
   }
@@ -108,7 +108,7 @@ static void forward(const struct sl__dense_args *a, struct sl__work_range range,
 
 static void backward_data(const struct sl__dense_args *a, const float *dy, const float *param,
                           float *dx, bool add) {
-  if (a->implementation == SL__DIRECT_CONV) {
+  if (a->implementation == SL__OWN) {
     sl__skinny_gemm_plain(a->rows, a->in, a->out, dy, a->out, param, add, dx, 0);
     return;
   }
@@ -141,7 +141,7 @@ SL__SIMD static void store_tile(const struct sl__gradient_tile *tile, void *data
 
 static void backward_weight(const struct sl__dense_args *a, const float *x, const float *dy,
                             float *grad, bool add) {
-  bool is_own = a->implementation == SL__DIRECT_CONV;
+  bool is_own = a->implementation == SL__OWN;
   int64_t out = a->out, in = a->in, block = is_own ? sl__weight_gradient_rows(a->rows, 1) : out;
   const struct sl__weight_gradient gradient = {a->rows, in, out, 1, {{x, dy}}};
   struct stored_gradient stored = {grad, in, out, add};
@@ -322,20 +322,20 @@ static enum sl__implementation choose(struct sl_context *context, const struct s
       .size_count = (int)(offsetof(struct sl__dense_args, implementation) / sizeof(int32_t)),
       .run = try};
   if (try == try_forward || try == try_shared_forward) {
-    c.mask |= 1u << SL__DIRECT_CONV;
-    if (few_rows_pay(a)) c.preferred = SL__DIRECT_CONV;
+    c.mask |= 1u << SL__OWN;
+    if (few_rows_pay(a)) c.preferred = SL__OWN;
   }
   if (try == try_backward_weight && sl__weight_gradient_fits(a->rows, 1)) {
-    c.mask |= 1u << SL__DIRECT_CONV;
-    if (own_gradient_pays()) c.preferred = SL__DIRECT_CONV;
+    c.mask |= 1u << SL__OWN;
+    if (own_gradient_pays()) c.preferred = SL__OWN;
   }
   if (try == try_backward_data) {
-    c.mask |= 1u << SL__DIRECT_CONV;
-    if (sl__skinny_gemm_plain_pays(a->rows, a->in)) c.preferred = SL__DIRECT_CONV;
+    c.mask |= 1u << SL__OWN;
+    if (sl__skinny_gemm_plain_pays(a->rows, a->in)) c.preferred = SL__OWN;
   }
   if (a->batch_invariant && try != try_backward_weight) {
-    c.mask = 1u << SL__DIRECT_CONV;
-    c.preferred = SL__DIRECT_CONV;
+    c.mask = 1u << SL__OWN;
+    c.preferred = SL__OWN;
   }
   /* the measurement saves nothing: neither way is faster at that */
   int measured = try == try_shared_forward ? 4 : 3;
@@ -353,7 +353,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   a->implementation =
       sl__reads_bf16(context, tensors[0]) ? SL__BF16 : choose(context, op, count, tensors, a, try);
   bool is_forward = try == try_forward || try == try_shared_forward;
-  if (is_forward && a->implementation == SL__DIRECT_CONV && tensors[0]->type != SL_BF16) {
+  if (is_forward && a->implementation == SL__OWN && tensors[0]->type != SL_BF16) {
     own.cut = cut_of(a);
     if (!is_one_row(a) && op == &sl__op_dense_forward)
       own.prepack = (struct sl__prepack){.make = make_form,

@@ -338,13 +338,13 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op,
   const struct sl__conv_windows w = windows_of(a);
   int forced = context->forced_implementation - 1;
   bool overwrites = op == &sl__op_groupconv2d_gather;
-  bool may = forced < 0 || forced == SL__DIRECT_CONV || forced == SL__WINOGRAD;
+  bool may = forced < 0 || forced == SL__OWN || forced == SL__WINOGRAD;
   bool by_units = is_cut || a->groups > 1;
   if (may && is_plain(a) && !(overwrites && l->accumulate)) {
     const struct sl__work_range all = {0, a->images};
     struct sl__conv_args p = plain_of(a, all);
     const struct plain_kernels kernels = kernels_of(op, &p);
-    p.implementation = a->implementation = kernels.by_tiles ? SL__WINOGRAD : SL__DIRECT_CONV;
+    p.implementation = a->implementation = kernels.by_tiles ? SL__WINOGRAD : SL__OWN;
     bool rearranges = kernels.by_tiles || !overwrites;
     if (kernels.serve && !(by_units && rearranges && has_more_weights(a))) {
       a->method = SL__GROUPCONV_PLAIN;

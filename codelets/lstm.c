@@ -315,7 +315,7 @@ static void backward_weight(const struct sl__recurrent_args *a, int direction, c
 
 SL__KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
-  if (a->implementation == SL__DIRECT_CONV) {
+  if (a->implementation == SL__OWN) {
     few_forward(cl_arg, buffers);
     return;
   }
@@ -370,7 +370,7 @@ enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__lau
   SL__TRY(check(context, "lstm_forward", x, saved, param, time, &a));
   SL__TRY(sl__recurrent_check_state("lstm_forward", 2, state, y, &a));
   if (is_few(&a)) {
-    a.implementation = SL__DIRECT_CONV;
+    a.implementation = SL__OWN;
     if (x->type != SL_BF16) {
       own.cut = (struct sl__cut){.units = sl__directions(&a) * sl__recurrent_units(&a),
                                  .phases = 1 + a.steps};

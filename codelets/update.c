@@ -206,8 +206,7 @@ static bool absorb_input(void *args, const struct sl__op *writer, const void *wr
                          int64_t first) {
   struct sl__update_args *a = args;
   const struct sl__dense_args *product = writer_args;
-  if (writer != &sl__op_dense_backward_weight || product->implementation != SL__DIRECT_CONV)
-    return false;
+  if (writer != &sl__op_dense_backward_weight || product->implementation != SL__OWN) return false;
   if (a->products && (memcmp(&a->product, product, sizeof *product) || first != a->product_first))
     return false;
   a->product = *product;

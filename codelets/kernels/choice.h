@@ -12,7 +12,7 @@ enum sl__implementation {
   SL__OWN_OPENBLAS, /* our own loops; products by OpenBLAS */
   SL__OWN_ONEDNN,   /* our own loops; products by oneDNN */
   SL__ONEDNN,       /* oneDNN's primitive for the whole operation */
-  SL__DIRECT_CONV,  /* our own loops and products (codelets/kernels/direct_conv.c, skinny_gemm.c) */
+  SL__OWN,          /* our own loops and products (codelets/kernels/direct_conv.c, skinny_gemm.c) */
   SL__WINOGRAD,     /* a convolution algorithm with fewer products (codelets/kernels/winograd.c) */
   SL__BF16,         /* bf16 as it is: oneDNN's products, our own loops */
   SL__IMPLEMENTATIONS
@@ -44,13 +44,13 @@ enum sl__implementation sl__choice_quickest(const struct sl__candidates *candida
  * preferred library, or the one that a test forces. */
 enum sl__implementation sl__product_choice(const struct sl_context *context);
 
-/* The same of a product that our own code (SL__DIRECT_CONV) can serve. It does if it is preferred,
+/* The same of a product that our own code (SL__OWN) can serve. It does if it is preferred,
  * unless a test forces another implementation, or if a test forces it. */
 static inline enum sl__implementation sl__product_choice_with_own(const struct sl_context *context,
                                                                   bool prefers_own) {
   int forced = context->forced_implementation - 1;
-  bool is_own = forced < 0 ? prefers_own : forced == SL__DIRECT_CONV;
-  return is_own ? SL__DIRECT_CONV : sl__product_choice(context);
+  bool is_own = forced < 0 ? prefers_own : forced == SL__OWN;
+  return is_own ? SL__OWN : sl__product_choice(context);
 }
 
 /* The library of an implementation's products of floats. */

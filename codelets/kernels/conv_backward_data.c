@@ -131,7 +131,7 @@ static struct layout layout_of(const struct sl__conv_args *a) {
 }
 
 static bool goes_by_taps(const struct sl__conv_args *a) {
-  return a->implementation == SL__DIRECT_CONV && sl__conv_scatter_pays(a);
+  return a->implementation == SL__OWN && sl__conv_scatter_pays(a);
 }
 
 static bool goes_by_tiles(const struct sl__conv_args *a) {

@@ -23,7 +23,7 @@ bool sl__conv_backward_data_winograd_serves(const struct sl__conv_args *a);
  * with a stride do not fill the kernels' vectors, nor few channels of dx their tiles. */
 bool sl__conv_backward_data_pays(const struct sl__conv_args *a);
 
-/* Returns the number of floats of scratch memory, for a->implementation: SL__DIRECT_CONV or
+/* Returns the number of floats of scratch memory, for a->implementation: SL__OWN or
  * SL__WINOGRAD. */
 int64_t sl__conv_backward_data_scratch(const struct sl__conv_args *a);
 

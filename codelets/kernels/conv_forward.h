@@ -1,4 +1,4 @@
-/* A whole plain convolution by whichever of our kernels a->implementation names, SL__DIRECT_CONV or
+/* A whole plain convolution by whichever of our kernels a->implementation names, SL__OWN or
  * SL__WINOGRAD: for operations that are made of plain convolutions. conv2d.c, which divides its
  * work and fuses what follows, calls the kernels itself. */
 #ifndef SL_CODELETS_KERNELS_CONV_FORWARD_H

@@ -34,8 +34,7 @@ SL__SIMD void sl__column_sums(const float *from, int64_t rows, int64_t width, in
 static bool is_packed(const struct sl_context *context, int64_t rows, int64_t steps,
                       int64_t weights) {
   bool pays = sl__recurrent_gemm_pays(rows, steps, weights);
-  return rows <= SL__RECURRENT_GEMM_ROWS &&
-         sl__product_choice_with_own(context, pays) == SL__DIRECT_CONV;
+  return rows <= SL__RECURRENT_GEMM_ROWS && sl__product_choice_with_own(context, pays) == SL__OWN;
 }
 
 enum sl_status sl__recurrent_check(struct sl_context *context, const char *name, int gates,
@@ -68,7 +67,7 @@ enum sl_status sl__recurrent_check(struct sl_context *context, const char *name,
 void sl__recurrent_input(const struct sl__recurrent_args *a, int64_t columns, const float *x,
                          const float *w_ih, float *saved, int64_t width) {
   int64_t rows = (int64_t)a->rows * a->steps;
-  if (a->input_implementation == SL__DIRECT_CONV)
+  if (a->input_implementation == SL__OWN)
     sl__skinny_gemm_product(rows, columns, a->in, x, w_ih, false, NULL, saved, width, 0,
                             sl__skinny_gemm_blocks(columns), 0);
   else
@@ -80,7 +79,7 @@ void sl__recurrent_input_gradient(const struct sl__recurrent_args *a, int64_t co
                                   const float *dgates, int64_t width, const float *w_ih, float *dx,
                                   bool add) {
   int64_t rows = (int64_t)a->rows * a->steps;
-  if (a->data_implementation == SL__DIRECT_CONV)
+  if (a->data_implementation == SL__OWN)
     sl__skinny_gemm_plain(rows, a->in, columns, dgates, width, w_ih, add, dx, 0);
   else
     sl__gemm(sl__gemm_of(a->data_implementation), false, false, rows, a->in, columns, 1, dgates,

@@ -7,7 +7,7 @@
 #include "tests/common/convolution.h"
 
 static const struct way direct = {sl__direct_conv_units, sl__direct_conv_scratch,
-                                  sl__direct_conv_forward, SL__DIRECT_CONV, 0};
+                                  sl__direct_conv_forward, SL__OWN, 0};
 
 static void check_fitting(struct sl__conv_args a, int most_lanes) {
   a = with_outputs(a);

@@ -181,7 +181,7 @@ static void a_small_gain_does_not_count(void **state) {
   const double faster[SL__IMPLEMENTATIONS] = {0.94, 0.1, 0.93, 0.1, 1};
   assert_int_equal(sl__choice_quickest(&c, close), SL__WINOGRAD);
   assert_int_equal(sl__choice_quickest(&c, faster), SL__ONEDNN);
-  c.preferred = SL__DIRECT_CONV; /* not there */
+  c.preferred = SL__OWN; /* not there */
   const double slow[SL__IMPLEMENTATIONS] = {0.96, 1e9, 0.97, 1e9, 1};
   assert_int_equal(sl__choice_quickest(&c, slow), SL__OWN_OPENBLAS);
 }

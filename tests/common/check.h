@@ -40,8 +40,7 @@ static inline bool operations_run_on_a_gpu(void) {
   }
 #define EACH_IMPLEMENTATION(name, check) EACH_OF(~0u, name, check)
 /* The same where only products differ: those of this build's libraries, and our own. */
-#define EACH_OWN_OR_LIBRARY(name, check)                                                           \
-  EACH_OF(sl__choice_products() | 1u << SL__DIRECT_CONV, name, check)
+#define EACH_OWN_OR_LIBRARY(name, check) EACH_OF(sl__choice_products() | 1u << SL__OWN, name, check)
 
 /* The i-th random number of a stream, from first to last. */
 static inline int from(int first, int last, uint64_t stream, int i) {

@@ -255,7 +255,7 @@ static void check_backward(void) {
 
 static void wide_weights_pass_the_same_checks(void **state) {
   (void)state;
-  sl__choice_force(context, SL__DIRECT_CONV);
+  sl__choice_force(context, SL__OWN);
   struct question q = ask(&wide, true, false);
   check_one_forward(wide);
   if (EVERY == 1) check_one_backward(&q, slopes_of(&q, SHAPES), false);

@@ -241,7 +241,7 @@ static void no_memory(void **state) {
 /* Only our own product can be absorbed; it is not preferred on every processor. */
 static int open_own(void **state) {
   if (open_context(state)) return 1;
-  sl__choice_force(context, SL__DIRECT_CONV);
+  sl__choice_force(context, SL__OWN);
   return 0;
 }
 

@@ -110,7 +110,7 @@ static void check_dense(int32_t rows, int32_t in, int32_t out, enum sl_activatio
                         int64_t units) {
   char what[64];
   struct kernel k = {.run = sl__dense_forward_cpu, .buffers = 3};
-  k.argument.args.dense = (struct sl__dense_args){rows, in, out, 1, activation, SL__DIRECT_CONV};
+  k.argument.args.dense = (struct sl__dense_args){rows, in, out, 1, activation, SL__OWN};
   k.count[0] = (int64_t)rows * in;
   k.count[1] = (int64_t)out * in + out;
   k.count[2] = (int64_t)rows * out;
@@ -140,7 +140,7 @@ static void dense_parts_are_the_whole(void **state) {
 
 static void check_lstm(int32_t rows, int32_t steps, int32_t in, int32_t hidden, int32_t time) {
   char what[64];
-  struct sl__recurrent_args a = {rows, steps, in, hidden, SL__DIRECT_CONV, time};
+  struct sl__recurrent_args a = {rows, steps, in, hidden, SL__OWN, time};
   int64_t ways = sl__directions(&a);
   struct kernel k = {.run = sl__lstm_forward_cpu, .buffers = 6, .phases = 1 + steps};
   k.argument.args.recurrent = a;
