@@ -93,11 +93,12 @@ SL_API enum sl_status sl_kvstore_pushpull(struct sl_kvstore *kv, int key, int n,
                                           const float *const *values, float *result);
 
 /** Collective: from the next push on a push is a step of this optimizer, run where the value lives
- * (Adam counts each key's pushes). It may be set again, for another learning rate, say: the state
- * stays. DIST_ASYNC: the learning rate is that of the worker that pushes, the rest the owner's.
- * \return SL_BAD_ARGUMENT for a setting out of range; for clip (no owner knows the whole gradient:
- * clip before the push); after the first push for one that keeps another state (another kind, or
- * momentum where there was none); for settings that differ between ranks. */
+ * (Adam counts each key's pushes from the first one with an optimizer). It may be set again, for
+ * another learning rate, say: the state stays. DIST_ASYNC: the learning rate is that of the worker
+ * that pushes, the rest the owner's. \return SL_BAD_ARGUMENT for a setting out of range; for clip
+ * (no owner knows the whole gradient: clip before the push); after the first push for one that
+ * keeps another state (another kind, or momentum where there was none); for settings that differ
+ * between ranks. */
 SL_API enum sl_status sl_kvstore_set_optimizer(struct sl_kvstore *kv,
                                                const struct sl_optimizer *optimizer);
 

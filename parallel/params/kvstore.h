@@ -30,6 +30,7 @@ struct sl__kvstore_key {
   int tags;         /* number of message numbers that it takes */
   bool is_counted;  /* in the owners' loads */
   int64_t pushes;   /* by this worker; on a server: pushes that it has applied */
+  int64_t summed;   /* of them, those before the first optimizer: no steps of it */
   int64_t applied;  /* dist_async: this worker's pushes that are known to be applied */
   int64_t steps;    /* dist_async: this worker's pushes since the last barrier */
   int64_t expected; /* on a server of a store that closes: number of pushes in all */

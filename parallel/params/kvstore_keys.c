@@ -181,6 +181,7 @@ enum sl_status sl__kvstore_use_optimizer(struct sl_kvstore *kv,
     struct sl__kvstore_key *key = kv->keys[k];
     if (kv->is_async) sl__parameter_server_set_optimizer(key->exchange, optimizer);
     if (!other) continue;
+    key->summed = key->pushes; /* a server has caught up with the workers by now */
     for (int s = 0; s < key->shard_count; s++) sl__shard_free_state(&key->shards[s]);
     SL__TRY(make_states(key));
   }
@@ -195,7 +196,7 @@ enum sl_status sl__kvstore_update(struct sl__kvstore_key *key, int64_t step) {
   bool has_optimizer = kv->has_optimizer;
   struct sl_optimizer optimizer = kv->optimizer;
   pthread_mutex_unlock(&kv->lock);
-  struct sl__update update = sl__update_of(&optimizer, step, optimizer.lr);
+  struct sl__update update = sl__update_of(&optimizer, step - key->summed, optimizer.lr);
   for (int s = 0; s < key->shard_count; s++) {
     const struct sl__shard *shard = &key->shards[s];
     struct sl__gradients sum = {0};

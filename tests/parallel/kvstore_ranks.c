@@ -173,6 +173,22 @@ static void run_sync(struct sl_kvstore *kv) {
   printf("rank %d: done, bits %016llx\n", rank, (unsigned long long)h);
 }
 
+/* Adam's first steps move by its rate, whatever the gradient; pushes before it were sums. */
+static void run_adam(struct sl_kvstore *kv) {
+  float value = 1, before;
+  TRY(sl_kvstore_init(kv, 3, 1, &value));
+  for (int n = 0; n < 50; n++) TRY(sl_kvstore_push(kv, 3, 1, (const float *[]){&value}));
+  TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.kind = SL_ADAM, .lr = 0.01f}));
+  TRY(sl_kvstore_pull(kv, 3, &before));
+  for (int n = 1; n <= 3; n++) {
+    TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){(float[]){2}}, &value));
+    float want = before - 0.01f * (float)n;
+    compare("Adam", &value, &want, 1, 1e-5);
+  }
+  TRY(sl_kvstore_close(kv));
+  printf("rank %d: done\n", rank);
+}
+
 /* Each worker keeps the residual: over many pushes nothing is lost. Threshold 0.5, gradients
  * 0.3: the workers' sums of sent values are multiples of 0.5, close to 0.3 n. */
 static void run_compressed(struct sl_kvstore *kv) {
@@ -324,6 +340,8 @@ int main(int argc, char **argv) {
     if (status != SL_OK) sleep(1);
   } else if (!strcmp(what, "sync")) {
     run_sync(kv);
+  } else if (!strcmp(what, "adam")) {
+    run_adam(kv);
   } else if (!strcmp(what, "compressed")) {
     run_compressed(kv);
   } else if (!strcmp(what, "async")) {

@@ -200,6 +200,31 @@ static void a_push_is_a_step_of_the_optimizer(void **state) {
       check_optimizer(all_kinds[k], optimizers[o]);
 }
 
+/* Pushes before the first optimizer were sums: Adam's first step is the one after them. */
+static void adam_counts_from_the_first_push_with_it(void **state) {
+  (void)state;
+  struct sl_optimizer adam = {.kind = SL_ADAM, .lr = 0.01f};
+  OK(sl_optimizer_check(&adam));
+  for (int k = 0; k < KINDS; k++) {
+    if (is_async(all_kinds[k])) continue;
+    struct sl_kvstore *kv = new_store(all_kinds[k], 0);
+    float value = 1;
+    struct reference reference = {.value = 1};
+    OK(sl_kvstore_init(kv, 3, 1, &value));
+    for (int p = 0; p < 50; p++) OK(sl_kvstore_push(kv, 3, 1, (const float *[]){&value}));
+    OK(sl_kvstore_set_optimizer(kv, &adam));
+    for (int p = 0; p < 6; p++) {
+      if (p == 3) adam.lr *= 0.5f;
+      if (p == 3) OK(sl_kvstore_set_optimizer(kv, &adam)); /* the count stays */
+      float gradient = sl__uniform(1, 7, (uint64_t)p) - 0.4f;
+      step_adam(&adam, &reference, (double)gradient);
+      OK(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){&gradient}, &value));
+      assert_float_equal(value, (float)reference.value, 1e-5f);
+    }
+    close_store(kv);
+  }
+}
+
 /* ---- compression ---- */
 
 /* What is not sent is kept: to the bit for many pushes. */
@@ -410,6 +435,7 @@ int main(void) {
       cmocka_unit_test(pushes_are_applied_in_order_and_copied),
       cmocka_unit_test(values_that_are_not_finite_pass),
       cmocka_unit_test(a_push_is_a_step_of_the_optimizer),
+      cmocka_unit_test(adam_counts_from_the_first_push_with_it),
       cmocka_unit_test(two_bits_feed_the_rest_back),
       cmocka_unit_test(every_compression_keeps_near),
       cmocka_unit_test(bad_input_is_refused_and_harmless),

@@ -40,6 +40,8 @@ check "the same bits with a server" test "$(bits)" = "$bits2"
 passes "dist_sync_device, 2 workers, 2 servers" 4 sync dist_sync_device 2
 check "the same bits with two" test "$(bits)" = "$bits2"
 check "4 ranks give other bits" test "$bits4" != "$bits2"
+passes "Adam after sums, 2 ranks" 2 adam dist_sync 0
+passes "Adam after sums, 2 workers, 1 server" 3 adam dist_sync 1
 passes "2bit, 2 ranks" 2 compressed dist_sync 0
 passes "2bit, 2 workers, 1 server" 3 compressed dist_sync 1
 passes "dist_async, 1 rank" 1 async dist_async 0
