@@ -411,10 +411,11 @@ bool sl__loss_takes_labels(const struct sl__loss *loss) {
 static size_t print_loss(const struct sl__loss *loss, char *text, size_t size) {
   const struct sl__loss_row *row = loss->row;
   struct sl_loss settings = loss->settings;
+  char number[SL__FLOAT_TEXT];
   size_t used = (size_t)snprintf(text, size, "%s", row->name);
   if (row->parameter && *parameter_of(row, &settings) != 0)
-    used +=
-        (size_t)snprintf(text + used, size - used, ":%g", (double)*parameter_of(row, &settings));
+    used += (size_t)snprintf(text + used, size - used, ":%s",
+                             sl__float_text(*parameter_of(row, &settings), number));
   if (loss->weights)
     used += (size_t)snprintf(
         text + used, size - used, " with class weights %016llx",
@@ -424,8 +425,8 @@ static size_t print_loss(const struct sl__loss *loss, char *text, size_t size) {
 }
 
 const char *sl__loss_text(const struct sl__loss *loss, char text[SL__LOSS_TEXT]) {
+  char number[SL__FLOAT_TEXT];
   size_t used = 0;
-  locale_t before = sl__locale_begin();
   if (!loss->part_count) print_loss(loss, text, SL__LOSS_TEXT);
   /* a part takes less than 250 characters */
   for (int i = 0; i < loss->part_count; i++) {
@@ -433,9 +434,9 @@ const char *sl__loss_text(const struct sl__loss *loss, char text[SL__LOSS_TEXT])
     used += (size_t)snprintf(text + used, SL__LOSS_TEXT - used, "%s%s:%s=", i ? "," : "",
                              part->field.name, part->target_name);
     used += print_loss(&part->loss, text + used, SL__LOSS_TEXT - used);
-    used += (size_t)snprintf(text + used, SL__LOSS_TEXT - used, "*%g", (double)part->weight);
+    used += (size_t)snprintf(text + used, SL__LOSS_TEXT - used, "*%s",
+                             sl__float_text(part->weight, number));
   }
-  sl__locale_end(before);
   return text;
 }
 

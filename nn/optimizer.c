@@ -111,15 +111,14 @@ bool sl__optimizer_skips_rows(const struct sl_optimizer *o) {
 }
 
 const char *sl__optimizer_text(const struct sl_optimizer *o, char text[SL__OPTIMIZER_TEXT]) {
-  locale_t before = sl__locale_begin();
+  char number[SL__FLOAT_TEXT];
   size_t used = (size_t)snprintf(text, SL__OPTIMIZER_TEXT, "%s", find(o)->name);
   for (int i = 0; i < SETTINGS && used < SL__OPTIMIZER_TEXT; i++)
     if (value_of(o, &settings[i]) != 0)
-      used += (size_t)snprintf(text + used, SL__OPTIMIZER_TEXT - used, ", %s %g", settings[i].name,
-                               (double)value_of(o, &settings[i]));
+      used += (size_t)snprintf(text + used, SL__OPTIMIZER_TEXT - used, ", %s %s", settings[i].name,
+                               sl__float_text(value_of(o, &settings[i]), number));
   if (o->nesterov && used < SL__OPTIMIZER_TEXT)
     snprintf(text + used, SL__OPTIMIZER_TEXT - used, ", nesterov");
-  sl__locale_end(before);
   return text;
 }
 

@@ -47,7 +47,7 @@ const char *sl__optimizer_state(const struct sl_optimizer *settings, int k);
 bool sl__optimizer_skips_rows(const struct sl_optimizer *settings);
 
 /* All settings as text; ranks compare their texts. Returns text. */
-#define SL__OPTIMIZER_TEXT 256
+#define SL__OPTIMIZER_TEXT 320
 const char *sl__optimizer_text(const struct sl_optimizer *settings, char text[SL__OPTIMIZER_TEXT]);
 
 /* The update operation's arguments. step: from 0; lr: the rate of this step */

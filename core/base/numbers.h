@@ -8,6 +8,7 @@
 #include <locale.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,16 @@ static inline double sl__strtod(const char *text, char **end) {
   double value = strtod(text, end);
   sl__locale_end(before);
   return value;
+}
+
+/* The value with the fewest digits that tell it from all other floats, of 6 and 9. */
+#define SL__FLOAT_TEXT 24
+static inline const char *sl__float_text(float value, char text[SL__FLOAT_TEXT]) {
+  locale_t saved = sl__locale_begin();
+  snprintf(text, SL__FLOAT_TEXT, "%g", (double)value);
+  if (strtof(text, NULL) != value) snprintf(text, SL__FLOAT_TEXT, "%.9g", (double)value);
+  sl__locale_end(saved);
+  return text;
 }
 
 /* The digits that text begins with. Returns the place after them; NULL if there are none, or if

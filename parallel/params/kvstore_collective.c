@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/numbers.h"
 #include "core/net/net.h"
 #include "parallel/params/kvstore.h"
 #include "parallel/step/kvstore_kind.h"
@@ -20,7 +21,7 @@ struct command {
 };
 
 static const char *text_of(const struct command *c, char *text, size_t size) {
-  char settings[SL__OPTIMIZER_TEXT];
+  char settings[SL__OPTIMIZER_TEXT], number[SL__FLOAT_TEXT];
   switch (c->what) {
     case INIT:
       snprintf(text, size, "sl_kvstore_init of key %d with %lld values", c->key,
@@ -31,8 +32,8 @@ static const char *text_of(const struct command *c, char *text, size_t size) {
                sl__optimizer_text(&c->optimizer, settings));
       break;
     case COMPRESSION:
-      snprintf(text, size, "sl_kvstore_set_compression (%d: %g)", (int)c->compress.method,
-               (double)c->compress.threshold);
+      snprintf(text, size, "sl_kvstore_set_compression (%d: %s)", (int)c->compress.method,
+               sl__float_text(c->compress.threshold, number));
       break;
     default:
       snprintf(text, size, "%s", c->what == BARRIER ? "sl_kvstore_barrier" : "sl_kvstore_close");
@@ -50,7 +51,7 @@ static enum sl_status match_calls(struct sl_kvstore *kv, struct command *command
                                   enum sl_status fault) {
   struct sl__net *net = kv->context->net;
   struct command first = *command;
-  char mine[200], theirs[200];
+  char mine[400], theirs[400];
   enum sl_status status;
   if (!sl__kvstore_has_others(kv) || fault == SL_LOST) return fault;
   if (sl__kvstore_is_server(kv)) {

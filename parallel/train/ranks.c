@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/numbers.h"
 #include "core/base/text.h"
 #include "parallel/train/ranks.h"
 #include "parallel/train/transport_probe.h"
@@ -48,7 +49,8 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
 
 /* One property a line, so that a message can name the first one that differs. */
 static char *describe(const struct sl_trainer *t, const struct sl_trainer_options *o) {
-  char *text, shape[96], optimizer[SL__OPTIMIZER_TEXT], loss[SL__LOSS_TEXT];
+  char *text, factors[2][SL__FLOAT_TEXT], shape[96], optimizer[SL__OPTIMIZER_TEXT],
+      loss[SL__LOSS_TEXT];
   struct sl__text lines;
   FILE *out = sl__text_begin(&lines);
   if (!out) {
@@ -79,8 +81,9 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
     fprintf(out, "layer %s: %s to %s, %lld parameters, on rank %d of %d", layer->name,
             layer->kind->name, sl_shape_text(&layer->out, shape, sizeof shape),
             (long long)layer->params.total, sl__grid_member(&t->grid, i), t->grid.members);
-    fprintf(out, "%s, factors %g and %g\n", layer->is_frozen ? ", frozen" : "",
-            (double)layer->lr_factor, (double)layer->decay_factor);
+    fprintf(out, "%s, factors %s and %s\n", layer->is_frozen ? ", frozen" : "",
+            sl__float_text(layer->lr_factor, factors[0]),
+            sl__float_text(layer->decay_factor, factors[1]));
   }
   sl__text_end(&lines, "a training's description", &text);
   return text;

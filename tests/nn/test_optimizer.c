@@ -1,6 +1,7 @@
 /* Optimizers' settings: names, defaults, and one clear message for each field out of range. */
 #include <math.h>
 
+#include "nn/optimizer.h"
 #include "tests/common/small_model.h"
 
 static void names_are_parsed(void **state) {
@@ -103,10 +104,23 @@ static void every_field_is_checked(void **state) {
   }
 }
 
+/* Ranks compare these texts: settings that differ in one bit have two. */
+static void texts_tell_all_settings_apart(void **state) {
+  (void)state;
+  struct sl_optimizer one = {.kind = SL_ADAM, .lr = 0.1f, .beta1 = 0.9f}, other = one;
+  char texts[2][SL__OPTIMIZER_TEXT];
+  assert_string_equal(sl__optimizer_text(&one, texts[0]), "adam, lr 0.1, beta1 0.9");
+  other.lr = nextafterf(0.1f, 1);
+  assert_string_not_equal(texts[0], sl__optimizer_text(&other, texts[1]));
+  other.lr = 0.1f;
+  other.beta1 = nextafterf(0.9f, 1);
+  assert_string_not_equal(texts[0], sl__optimizer_text(&other, texts[1]));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_are_parsed), cmocka_unit_test(all_names_are_listed),
+      cmocka_unit_test(names_are_parsed),          cmocka_unit_test(all_names_are_listed),
       cmocka_unit_test(unknown_names_are_refused), cmocka_unit_test(defaults_are_filled_in),
-      cmocka_unit_test(every_field_is_checked)};
+      cmocka_unit_test(every_field_is_checked),    cmocka_unit_test(texts_tell_all_settings_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,6 +304,12 @@ static void run_fault(struct sl_kvstore *kv, const char *what) {
     TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){value}, value));
     TRY(sl_kvstore_close(kv));
     return;
+  } else if (!strcmp(what, "digits")) {
+    float lr = rank ? 0.10000001f : 0.1f;
+    tell("optimizer", sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = lr}));
+    tell("compression", sl_kvstore_set_compression(kv, rank ? "2bit:0.5000001" : "2bit:0.5"));
+    TRY(sl_kvstore_close(kv));
+    return;
   } else { /* no push for longer than the timeout: no fault */
     TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
     TRY(sl_kvstore_init(kv, 3, 2, value));
