@@ -30,17 +30,13 @@ static enum sl_status check_options(enum sl_kvstore_kind kind, const struct sl_k
   return SL_OK;
 }
 
-enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind kind,
-                               const struct sl_kvstore_options *options, struct sl_kvstore **kv) {
-  SL__NEEDS(context, kv);
-  static const struct sl_kvstore_options defaults;
+/* What a rank does alone. *kv is to be freed after a failure, too. */
+static enum sl_status make_store(struct sl_context *context, enum sl_kvstore_kind kind,
+                                 const struct sl_kvstore_options *o, struct sl_kvstore **kv) {
   const int64_t default_bound = 1000000;
-  const struct sl_kvstore_options *o = options ? options : &defaults;
-  enum sl_status status;
-  struct sl_kvstore *k = NULL;
-  *kv = NULL;
-  SL__TRY(check_options(kind, o));
-  k = sl__alloc(1, sizeof *k, "a KVStore");
+  enum sl_status status = check_options(kind, o);
+  if (status != SL_OK) return status;
+  struct sl_kvstore *k = *kv = sl__alloc(1, sizeof *k, "a KVStore");
   if (!k) return SL_NO_MEMORY;
   pthread_mutex_init(&k->lock, NULL);
   k->context = context;
@@ -52,12 +48,23 @@ enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind 
   if (!k->is_distributed) k->ranks = (struct sl__ranks){0, 1, 1};
   k->is_async = sl__kvstore_is_async(kind) && sl__kvstore_has_others(k);
   SL__TRY(sl__owners_open(context, kind, &k->ranks, &k->owners));
-  SL__TRY(sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &k->close_content));
-  SL__TRY(compare_options(k, o));
-  *kv = k;
-  k = NULL;
+  status = sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &k->close_content);
 out:
-  sl__kvstore_free(k);
+  return status;
+}
+
+enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind kind,
+                               const struct sl_kvstore_options *options, struct sl_kvstore **kv) {
+  SL__NEEDS(context, kv);
+  static const struct sl_kvstore_options defaults;
+  const struct sl_kvstore_options *o = options ? options : &defaults;
+  struct sl_kvstore *k = NULL;
+  *kv = NULL;
+  enum sl_status status = make_store(context, kind, o, &k);
+  if (sl__kvstore_is_distributed(kind)) status = sl_share(context, status, sl_error());
+  if (status == SL_OK) status = compare_options(k, o);
+  if (status == SL_OK) *kv = k;
+  if (status != SL_OK) sl__kvstore_free(k);
   return status;
 }
 

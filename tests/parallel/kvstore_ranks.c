@@ -323,6 +323,23 @@ static void run_fault(struct sl_kvstore *kv, const char *what) {
   sleep(1); /* MPI ends all as soon as one goes like this */
 }
 
+/* Bad options on one rank are the failure of all; then good ones give a store. */
+static void open_badly(enum sl_kvstore_kind kind, struct sl_kvstore_options options) {
+  struct sl_kvstore *kv;
+  for (int bad = 0; bad < 2; bad++) {
+    options.bigarray_bound = rank == bad ? -1 : 200;
+    tell("open", sl_kvstore_open(context, kind, &options, &kv));
+  }
+}
+
+static void serve(struct sl_kvstore *kv) {
+  enum sl_status status = sl_kvstore_serve(kv);
+  tell("serve", status);
+  if (status != SL_OK) sl_leave(context, sl_error());
+  TRY(sl_kvstore_close(kv));
+  if (status != SL_OK) sleep(1);
+}
+
 int main(int argc, char **argv) {
   enum sl_kvstore_kind kind;
   struct sl_kvstore *kv;
@@ -336,15 +353,12 @@ int main(int argc, char **argv) {
   TRY(sl_kvstore_parse(argv[2], &kind));
   TRY(sl_open(&(struct sl_context_options){.distributed = true, .timeout = timeout}, &context));
   rank = sl_rank(context);
+  if (!strcmp(what, "badopen")) open_badly(kind, options);
   TRY(sl_kvstore_open(context, kind, &options, &kv));
   workers = sl_kvstore_num_workers(kv);
   if (!sl_kvstore_is_worker(kv)) {
-    enum sl_status status = sl_kvstore_serve(kv);
-    tell("serve", status);
-    if (status != SL_OK) sl_leave(context, sl_error());
-    TRY(sl_kvstore_close(kv));
-    if (status != SL_OK) sleep(1);
-  } else if (!strcmp(what, "sync")) {
+    serve(kv);
+  } else if (!strcmp(what, "sync") || !strcmp(what, "badopen")) {
     run_sync(kv);
   } else if (!strcmp(what, "adam")) {
     run_adam(kv);

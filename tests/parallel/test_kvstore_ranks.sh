@@ -79,6 +79,8 @@ for servers in 0 1; do
   check "$servers servers: and so is a key that exists" \
     says 2 "twice: BAD_ARGUMENT: .*key 3 exists already"
 done
+passes "bad options on one rank" 3 badopen dist_sync 1
+check "are reported to all" says 6 "open: BAD_ARGUMENT: .*bigarray_bound is negative"
 passes "settings that differ in the last digit" 2 digits dist_sync 0
 check "are reported, the optimizer's" \
   says 2 "optimizer: BAD_ARGUMENT: .*lr 0.100000009.* where rank 0 calls .*lr 0.1)"
