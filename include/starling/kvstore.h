@@ -58,7 +58,7 @@ struct sl_kvstore_options {
                              rank, else into the fewest of at most this size; 0 means 1,000,000 */
   int max_staleness; /**< DIST_ASYNC: pushes of a key that a worker may be ahead of the slowest one
                         and still get its value (stale synchronous parallel, Ho et al. 2013; a pull
-                        waits, a push does not); 0: any */
+                        waits, a push does not), counted from the last collective call; 0: any */
 };
 
 /** Collective in dist_* kinds, servers included. options NULL: defaults. dist_* needs a context
@@ -115,7 +115,7 @@ SL_API bool sl_kvstore_is_worker(const struct sl_kvstore *kv);
 SL_API int sl_kvstore_num_workers(const struct sl_kvstore *kv);
 
 /** Collective: wait for all workers. DIST_ASYNC: pulls after it have what any worker pushed before
- * it, and max_staleness counts from there. DIST_SYNC: \return SL_BAD_ARGUMENT, on all ranks, if
+ * it. DIST_SYNC: \return SL_BAD_ARGUMENT, on all ranks, if
  * a key was not pushed as often by all
  * ("key 3 was pushed 5 times by rank 0, 4 times by rank 1"). Such pushes can never be completed:
  * all messages of the context end, and all that needs other ranks fails with SL_LOST. */

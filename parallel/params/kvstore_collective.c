@@ -46,6 +46,25 @@ static enum sl_status sync_status(const struct sl_kvstore *kv, enum sl_status st
                                     : status;
 }
 
+/* dist_async: waits until this worker's pushes are applied. Workers that are ahead do not wait for
+ * it meanwhile. */
+static enum sl_status pause_worker(struct sl_kvstore *kv) {
+  enum sl_status status = SL_OK;
+  for (int k = 0; k < kv->key_count && kv->is_async; k++) {
+    struct sl__kvstore_key *key = kv->keys[k];
+    key->steps = 0;
+    if (key->applied == key->pushes && !kv->max_staleness) continue;
+    for (int m = 0; m < sl__exchange_messages(key->exchange); m++)
+      SL__TRY(sl__parameter_server_pull(key->exchange, m, true));
+  }
+  for (int k = 0; k < kv->key_count && kv->is_async; k++) {
+    SL__TRY(sl__kvstore_wait(kv->keys[k]));
+    kv->keys[k]->applied = kv->keys[k]->pushes;
+  }
+out:
+  return status;
+}
+
 /* Compares the workers' calls and the faults that they found so far. A server receives the call. */
 static enum sl_status match_calls(struct sl_kvstore *kv, struct command *command,
                                   enum sl_status fault) {
@@ -58,6 +77,10 @@ static enum sl_status match_calls(struct sl_kvstore *kv, struct command *command
     SL__TRY(sl__net_broadcast_no_timeout(net, command, sizeof *command));
     return sl__net_sync_status(net, SL_OK, "");
   }
+  /* workers that may be only so far ahead of this one would else never come to this call */
+  status = kv->max_staleness || command->what == BARRIER ? pause_worker(kv) : SL_OK;
+  if (status != SL_OK) fault = status;
+  if (fault == SL_LOST) return fault;
   SL__TRY(sl__net_broadcast(net, &first, sizeof first));
   text_of(command, mine, sizeof mine);
   text_of(&first, theirs, sizeof theirs);
@@ -258,25 +281,6 @@ out:
 
 /* ---- barrier ---- */
 
-/* dist_async: waits until this worker's pushes are applied. Workers that are ahead do not wait for
- * it meanwhile. */
-static enum sl_status pause_worker(struct sl_kvstore *kv) {
-  enum sl_status status = SL_OK;
-  for (int k = 0; k < kv->key_count && kv->is_async; k++) {
-    struct sl__kvstore_key *key = kv->keys[k];
-    key->steps = 0;
-    if (key->applied == key->pushes && !kv->max_staleness) continue;
-    for (int m = 0; m < sl__exchange_messages(key->exchange); m++)
-      SL__TRY(sl__parameter_server_pull(key->exchange, m, true));
-  }
-  for (int k = 0; k < kv->key_count && kv->is_async; k++) {
-    SL__TRY(sl__kvstore_wait(kv->keys[k]));
-    kv->keys[k]->applied = kv->keys[k]->pushes;
-  }
-out:
-  return status;
-}
-
 static enum sl_status meet_at_barrier(struct sl_kvstore *kv) {
   int64_t *pushes;
   enum sl_status status = count_pushes(kv, &pushes);
@@ -289,7 +293,7 @@ enum sl_status sl_kvstore_barrier(struct sl_kvstore *kv) {
   struct command command = {.what = BARRIER};
   enum sl_status status;
   SL__TRY(check_worker(kv, "sl_kvstore_barrier"));
-  SL__TRY(match_calls(kv, &command, pause_worker(kv)));
+  SL__TRY(match_calls(kv, &command, SL_OK));
   status = meet_at_barrier(kv);
 out:
   return status;

@@ -53,6 +53,8 @@ for most in 1 2; do
   passes "dist_async, a fast worker, at most $most ahead" 3 stale dist_async 0 $most
   check "it is held back at $most" says 1 "rank 0: done, at most $most ahead"
 done
+passes "dist_async, at most 1 ahead, a worker is done early" 3 early dist_async 0 1
+passes "and with a server" 3 early dist_async 1 1
 passes "dist_async, a fast worker, without a bound" 2 stale dist_async 0
 check "it runs further ahead" says 1 "rank 0: done, at most \([3-9]\|[1-9][0-9]\) ahead"
 
