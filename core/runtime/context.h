@@ -40,6 +40,7 @@ struct sl__graphs;       /* core/graph/graph.h: the capture, and workers' inboxe
 struct sl__model_folder; /* core/runtime/model_folder.h: of StarPU's performance models */
 struct sl__tuning;       /* codelets/kernels/tuning.h: the fastest implementation per shape */
 struct sl__kinds;        /* nn/kinds.c: kinds of layers that the program registered */
+struct sl_kvstore;       /* parallel/params/kvstore.h: stores over ranks */
 
 struct sl_context {
   struct sl__device *devices;
@@ -57,6 +58,8 @@ struct sl_context {
   struct sl__watchdog *watchdog;   /* NULL: there is none */
   struct sl__net *net;             /* NULL: not distributed */
   int tags;                        /* number of message tags that KVStores have */
+  struct sl_kvstore *kvstores;     /* the open ones over ranks; and the number of all so far */
+  int kvstore_count;
   struct sl__graphs *graphs;
   struct sl__tuning *tuning;      /* NULL without --tune */
   int forced_implementation;      /* for tests: 1 + its number; 0: none */

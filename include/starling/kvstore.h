@@ -43,7 +43,9 @@ extern "C" {
  * (the last ones, options.servers) calls open, then serve until all workers have closed, then
  * close. One thread at a time may use a store.
  *
- * Several stores may be open; each has its own keys. A context must outlive its stores.
+ * Several stores may be open; each has its own keys. A server opens all that it serves before its
+ * first call of serve, which does what the workers call of any of them. A context must outlive its
+ * stores.
  *
  * Errors. SL_BAD_ARGUMENT from a collective call is that of all ranks, and the store is as before,
  * but for pushes that do not match: see sl_kvstore_barrier. SL_LOST: a rank is gone or does nothing

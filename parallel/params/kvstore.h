@@ -42,6 +42,8 @@ struct sl_kvstore {
   struct sl__ranks ranks; /* rank 0 of 1 if it is not distributed */
   bool is_distributed;
   bool is_async; /* dist_async with more than one rank */
+  int number;    /* of the context's stores over ranks, from 1; 0: of one rank */
+  struct sl_kvstore *next;
   int64_t bigarray_bound;
   int max_staleness;
   struct sl__compress compress;

@@ -14,6 +14,7 @@ enum call { INIT, OPTIMIZER, COMPRESSION, BARRIER, CLOSE };
 
 struct command {
   int32_t what;
+  int32_t store; /* its number in the context */
   int32_t key;
   int64_t count;
   struct sl_optimizer optimizer;
@@ -65,27 +66,51 @@ out:
   return status;
 }
 
+/* The store that a command names, on a server of it; or NULL, with an error. */
+static struct sl_kvstore *find_served(const struct sl_context *context, int number) {
+  struct sl_kvstore *kv = context->kvstores;
+  while (kv && kv->number != number) kv = kv->next;
+  if (kv && sl__kvstore_is_server(kv)) return kv;
+  sl__fail(SL_BAD_ARGUMENT,
+           "the others call a function of KVStore number %d, of which this rank is no server, "
+           "while it serves another one",
+           number);
+  return NULL;
+}
+
+static enum sl_status compare_calls(const struct command *mine, const struct command *first) {
+  char text[400], first_text[400];
+  text_of(mine, text, sizeof text);
+  text_of(first, first_text, sizeof first_text);
+  if (mine->store != first->store)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "this rank calls %s of KVStore number %d where rank 0 calls %s of KVStore "
+                    "number %d, in the order in which they were opened",
+                    text, mine->store, first_text, first->store);
+  if (!strcmp(text, first_text)) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT, "this rank calls %s where rank 0 calls %s", text, first_text);
+}
+
 /* Compares the workers' calls and the faults that they found so far. A server receives the call. */
 static enum sl_status match_calls(struct sl_kvstore *kv, struct command *command,
                                   enum sl_status fault) {
   struct sl__net *net = kv->context->net;
-  struct command first = *command;
-  char mine[400], theirs[400];
+  struct command first;
   enum sl_status status;
   if (!sl__kvstore_has_others(kv) || fault == SL_LOST) return fault;
   if (sl__kvstore_is_server(kv)) {
     SL__TRY(sl__net_broadcast_no_timeout(net, command, sizeof *command));
-    return sl__net_sync_status(net, SL_OK, "");
+    fault = find_served(kv->context, command->store) ? SL_OK : SL_BAD_ARGUMENT;
+    return sl__net_sync_status(net, fault, sl_error());
   }
   /* workers that may be only so far ahead of this one would else never come to this call */
   status = kv->max_staleness || command->what == BARRIER ? pause_worker(kv) : SL_OK;
   if (status != SL_OK) fault = status;
   if (fault == SL_LOST) return fault;
+  command->store = kv->number;
+  first = *command;
   SL__TRY(sl__net_broadcast(net, &first, sizeof first));
-  text_of(command, mine, sizeof mine);
-  text_of(&first, theirs, sizeof theirs);
-  if (fault == SL_OK && strcmp(mine, theirs) != 0)
-    fault = sl__fail(SL_BAD_ARGUMENT, "this rank calls %s where rank 0 calls %s", mine, theirs);
+  if (fault == SL_OK) fault = compare_calls(command, &first);
   status = sl__net_sync_status(net, fault, sl_error());
 out:
   return status;
@@ -329,7 +354,7 @@ enum sl_status sl_kvstore_serve(struct sl_kvstore *kv) {
                     kv->ranks.rank);
   while (!kv->has_served) {
     status = match_calls(kv, &command, SL_OK);
-    if (status == SL_OK) status = run_command(kv, &command);
+    if (status == SL_OK) status = run_command(find_served(kv->context, command.store), &command);
     /* the workers return other errors themselves */
     if (status == SL_LOST || sl__net_check(kv->context->net) != SL_OK) break;
   }

@@ -53,6 +53,21 @@ out:
   return status;
 }
 
+/* All ranks open the same stores in the same order, so they have the same numbers. */
+static void enter(struct sl_kvstore *kv) {
+  struct sl_context *context = kv->context;
+  if (!sl__kvstore_has_others(kv)) return;
+  kv->number = ++context->kvstore_count;
+  kv->next = context->kvstores;
+  context->kvstores = kv;
+}
+
+static void leave(struct sl_kvstore *kv) {
+  struct sl_kvstore **place = &kv->context->kvstores;
+  while (*place && *place != kv) place = &(*place)->next;
+  if (*place) *place = kv->next;
+}
+
 enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind kind,
                                const struct sl_kvstore_options *options, struct sl_kvstore **kv) {
   SL__NEEDS(context, kv);
@@ -63,13 +78,18 @@ enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind 
   enum sl_status status = make_store(context, kind, o, &k);
   if (sl__kvstore_is_distributed(kind)) status = sl_share(context, status, sl_error());
   if (status == SL_OK) status = compare_options(k, o);
-  if (status == SL_OK) *kv = k;
-  if (status != SL_OK) sl__kvstore_free(k);
-  return status;
+  if (status != SL_OK) {
+    sl__kvstore_free(k);
+    return status;
+  }
+  enter(k);
+  *kv = k;
+  return SL_OK;
 }
 
 void sl__kvstore_free(struct sl_kvstore *kv) {
   if (!kv) return;
+  leave(kv);
   for (int k = 0; k < kv->key_count; k++) sl__kvstore_key_free(kv->keys[k]);
   sl__tensor_free(kv->close_content);
   pthread_mutex_destroy(&kv->lock);

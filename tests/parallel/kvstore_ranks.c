@@ -293,6 +293,35 @@ static void run_early(struct sl_kvstore *kv) {
   printf("rank %d: done\n", rank);
 }
 
+/* Two stores at a time, each with its optimizer and keys; a server serves one, then the other. */
+static void run_two(struct sl_kvstore *kv, enum sl_kvstore_kind kind,
+                    const struct sl_kvstore_options *options) {
+  struct sl_kvstore *store[2] = {kv};
+  float value = 1, one = 1;
+  TRY(sl_kvstore_open(context, kind, options, &store[1]));
+  for (int i = 0; i < 2 && sl_kvstore_is_worker(kv); i++) {
+    TRY(sl_kvstore_set_optimizer(store[i], &(struct sl_optimizer){.lr = i ? 2 : 1}));
+    TRY(sl_kvstore_init(store[i], 3, 1, &value));
+  }
+  for (int n = 1; n <= 6 && sl_kvstore_is_worker(kv); n++) {
+    float want = 1 - (float)(workers * ((n + 1) / 2) * (n % 2 ? 1 : 2));
+    TRY(sl_kvstore_push(store[(n - 1) % 2], 3, 1, (const float *[]){&one}));
+    TRY(sl_kvstore_barrier(store[(n - 1) % 2]));
+    TRY(sl_kvstore_pull(store[(n - 1) % 2], 3, &value));
+    if (value != want) wrong("of two stores", n, (double)value, (double)want);
+    TRY(sl_kvstore_barrier(store[n % 2]));
+  }
+  if (sl_kvstore_is_worker(kv)) { /* no harm is done by this */
+    enum sl_status status = sl_kvstore_barrier(store[rank != 0]);
+    printf("rank %d: mixed: %s: %s\n", rank, sl_status_name(status), sl_error());
+  } else {
+    TRY(sl_kvstore_serve(store[0]));
+    TRY(sl_kvstore_serve(store[1]));
+  }
+  for (int i = 1; i >= 0; i--) TRY(sl_kvstore_close(store[i]));
+  printf("rank %d: done\n", rank);
+}
+
 /* ---- faults: each rank prints its error ---- */
 
 static void tell(const char *what, enum sl_status status) {
@@ -385,7 +414,9 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "badopen")) open_badly(kind, options);
   TRY(sl_kvstore_open(context, kind, &options, &kv));
   workers = sl_kvstore_num_workers(kv);
-  if (!sl_kvstore_is_worker(kv)) {
+  if (!strcmp(what, "two")) {
+    run_two(kv, kind, &options);
+  } else if (!sl_kvstore_is_worker(kv)) {
     serve(kv);
   } else if (!strcmp(what, "sync") || !strcmp(what, "badopen")) {
     run_sync(kv);

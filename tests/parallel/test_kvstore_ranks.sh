@@ -42,6 +42,12 @@ check "the same bits with two" test "$(bits)" = "$bits2"
 check "4 ranks give other bits" test "$bits4" != "$bits2"
 passes "Adam after sums, 2 ranks" 2 adam dist_sync 0
 passes "Adam after sums, 2 workers, 1 server" 3 adam dist_sync 1
+for kind in dist_sync dist_async; do
+  passes "two stores of $kind, 2 ranks" 2 two $kind 0
+  check "a call of another store is refused" \
+    says 2 "mixed: BAD_ARGUMENT: .*KVStore number 2 where rank 0 calls .*KVStore number 1"
+  passes "two stores of $kind, 2 workers, 1 server" 3 two $kind 1
+done
 passes "2bit, 2 ranks" 2 compressed dist_sync 0
 passes "2bit, 2 workers, 1 server" 3 compressed dist_sync 1
 passes "dist_async, 1 rank" 1 async dist_async 0
