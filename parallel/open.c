@@ -140,6 +140,7 @@ out:
 /* All that works with StarPU's tasks and data. false: tasks or messages that never end may still
  * look at it, and at the context. */
 static bool close_users(struct sl_context *c) {
+  sl__wait_endless(c, -c->endless); /* of a store that was left open: nothing ends before them */
   sl__wait_for_all(c);
   if (c->forked || (c->abandoned && !c->net)) return false;
   if (!sl__net_close(c->net)) return false;

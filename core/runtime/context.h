@@ -47,7 +47,9 @@ struct sl_context {
   int device_count;
   uint64_t seed;
   struct sl__hooks hooks;
-  bool abandoned; /* see core/runtime/wait.h */
+  bool abandoned; /* see core/runtime/wait.h, as for the next two members */
+  int endless;    /* receptions that may never end */
+  int ending;     /* while hooks follow the ends of tasks: submitted ones that will end */
   bool forked;    /* see core/runtime/forked.h, as for the next member */
   struct sl_context *next_watched;
   bool swaps;              /* StarPU may move tensors to a swap folder */

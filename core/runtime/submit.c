@@ -191,9 +191,7 @@ static void hooks_withdraw(struct sl_context *context, int end, struct starpu_ta
   }
 }
 
-/* StarPU frees the task after this. */
-static void run_hooks_after(void *argument) {
-  const struct sl_context *context = argument;
+static void run_hooks_after(const struct sl_context *context) {
   int count = hook_count(context);
   for (int i = 0; i < count; i++) {
     const struct sl__submit_hook *hook = &context->hooks.submit[i];
@@ -202,13 +200,21 @@ static void run_hooks_after(void *argument) {
   }
 }
 
+/* StarPU frees the task after this. */
+static void ended(void *context) {
+  run_hooks_after(context);
+  __atomic_sub_fetch(&((struct sl_context *)context)->ending, 1, __ATOMIC_ACQ_REL);
+}
+
+static void endless_ended(void *context) { run_hooks_after(context); }
+
 static enum sl_status run_hooks_before(struct sl_context *context, const struct sl__call *call,
                                        struct starpu_task *task) {
   int count = hook_count(context);
   for (int i = 0; i < count; i++) {
     const struct sl__submit_hook *hook = &context->hooks.submit[i];
     if (hook->after) {
-      task->callback_func = run_hooks_after;
+      task->callback_func = call->launch->endless ? endless_ended : ended;
       task->callback_arg = context;
     }
     enum sl_status status = hook->before ? hook->before(hook->data, call, task) : SL_OK;
@@ -256,8 +262,11 @@ static enum sl_status submit_task(struct sl_context *context, const struct sl__c
   if (status == SL_OK) {
     struct sl__chain *chain = call->launch->chain;
     if (chain) sl__chain_add(chain, task, call->tensors);
+    bool counts = task->callback_func == ended;
+    if (counts) __atomic_add_fetch(&context->ending, 1, __ATOMIC_ACQ_REL);
     int result = is_first ? submit_first(task) : starpu_task_submit(task);
     if (!result) return SL_OK;
+    if (counts) __atomic_sub_fetch(&context->ending, 1, __ATOMIC_ACQ_REL);
     if (chain) sl__chain_withdraw(chain);
     hooks_withdraw(context, hook_count(context), task);
     status = refused(result, call);

@@ -115,6 +115,7 @@ struct sl__launch {
   bool batch_invariant;    /* on a CPU a row's bits must not depend on the number of rows */
   const char *modes;       /* instead of the operation's; or NULL */
   struct sl__chain *chain; /* of which the task is a link (core/runtime/chain.h); or NULL */
+  bool endless;            /* it may never end: sl__wait_for_all leaves it out */
   bool varies;             /* the CUDA kernel's function may start other work in each call */
   struct sl__slice_mark mark;
   const struct sl__op *traced_as; /* traces name this operation; NULL: the task's own */

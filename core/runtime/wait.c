@@ -141,19 +141,38 @@ enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mo
   return sl__fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
 }
 
+void sl__wait_endless(struct sl_context *c, int change) {
+  __atomic_add_fetch(&c->endless, change, __ATOMIC_ACQ_REL);
+}
+
+/* Are there receptions that may never end? After a failure all messages do. */
+static bool has_endless(const struct sl_context *c) {
+  if (__atomic_load_n(&c->endless, __ATOMIC_ACQUIRE) <= 0) return false;
+  for (int i = 0; i < c->hooks.health_count; i++) {
+    const struct sl__health_check *h = &c->hooks.health[i];
+    if (h->check && h->check(h->data) != SL_OK) return false;
+  }
+  return true;
+}
+
+static bool is_all_ended(const struct sl_context *c) {
+  int tasks =
+      has_endless(c) ? __atomic_load_n(&c->ending, __ATOMIC_ACQUIRE) : starpu_task_nsubmitted();
+  return tasks == 0 && sl__wait_messages(c) == 0;
+}
+
 enum sl_status sl__wait_for_all(struct sl_context *c) {
   enum sl_status status = sl__fork_check(c);
-  if (status != SL_OK) return status;
-  if (!must_poll(c)) {
-    int result = starpu_task_wait_for_all();
-    if (result) return sl__fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
-    return sl__task_failure();
-  }
-  while (status == SL_OK && (starpu_task_nsubmitted() > 0 || sl__wait_messages(c) > 0)) {
-    status = sl__wait_check(c);
+  bool polls = must_poll(c);
+  while (status == SL_OK && (polls || has_endless(c))) {
+    if (is_all_ended(c)) return sl__task_failure();
+    if (polls) status = sl__wait_check(c);
     rest(100);
   }
-  return status == SL_OK ? sl__task_failure() : status;
+  if (status != SL_OK) return status;
+  int result = starpu_task_wait_for_all();
+  if (result) return sl__fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
+  return sl__task_failure();
 }
 
 bool sl__wait_for_none(pthread_mutex_t *lock, const int *count, double seconds) {

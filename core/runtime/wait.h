@@ -14,8 +14,13 @@
  * with SL_STARPU, or with the failure of a kernel (core/runtime/failure.h). */
 enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mode mode);
 
-/* Waits until all submitted tasks and messages have ended; SL_OK if none has failed. */
+/* Waits until all submitted tasks and messages have ended; SL_OK if none has failed. Endless
+ * receptions are left out, unless a health check has found that all messages end. */
 enum sl_status sl__wait_for_all(struct sl_context *context);
+
+/* An endless reception begins (1), or has ended for good (-1). Its tasks are those whose launch is
+ * endless; in between others may follow it. Hooks must follow the ends of the context's tasks. */
+void sl__wait_endless(struct sl_context *context, int change);
 
 /* The first failure that a health check finds (core/runtime/hooks.h), or SL_OK. With a failure the
  * context is abandoned. */

@@ -43,6 +43,10 @@ extern "C" {
  * (the last ones, options.servers) calls open, then serve until all workers have closed, then
  * close. One thread at a time may use a store.
  *
+ * Beside a training. Trainers may use the context at the same time, those over ranks only beside
+ * stores without servers. sl_wait waits for pushes that were made, on owners of DIST_ASYNC also for
+ * those that have arrived, but not for those to come.
+ *
  * Several stores may be open; each has its own keys. A server opens all that it serves before its
  * first call of serve, which does what the workers call of any of them. A context must outlive its
  * stores.

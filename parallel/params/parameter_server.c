@@ -166,6 +166,7 @@ static void open_slots(struct sl__exchange *x, int m, int64_t step) {
     slot->is_open = true;
     server->open_slots++;
     pthread_mutex_unlock(&server->lock);
+    if (sl__is_endless(x)) sl__wait_endless(x->context, 1);
   }
 }
 

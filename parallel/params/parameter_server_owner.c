@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/net/net.h"
+#include "core/runtime/wait.h"
 #include "parallel/params/parameter_server_state.h"
 
 static void arrived(void *argument);
@@ -20,6 +21,7 @@ static void keep_failure(struct sl__parameter_server *server, enum sl_status sta
 enum sl_status sl__push_slot_receive(struct sl__push_slot *slot) {
   struct sl__exchange *x = slot->x;
   struct sl__launch launch = sl__message_launch(x, slot->message);
+  launch.endless = sl__is_endless(x);
   struct sl__peers worker = sl__peer(slot->worker);
   worker.timeout_policy = x->timeout;
   int n = 0;
@@ -175,6 +177,7 @@ static void arrived(void *argument) {
   for (int i = 0; i < count; i++) keep_failure(server, answer(due[i]));
   if (kind == SL__PUSH_ONLY) keep_failure(server, sl__push_slot_receive(slot));
   if (kind != SL__PUSH_CLOSE) return;
+  if (sl__is_endless(x)) sl__wait_endless(x->context, -1);
   pthread_mutex_lock(&server->lock);
   server->open_slots--; /* the last statement that uses the server: at 0 it may be freed */
   pthread_mutex_unlock(&server->lock);

@@ -64,6 +64,11 @@ struct sl__parameter_server {
   char failure[256];
 };
 
+/* May a worker's next push never come? A trainer's comes in each step. */
+static inline bool sl__is_endless(const struct sl__exchange *x) {
+  return x->timeout == SL__NO_TIMEOUT;
+}
+
 /* The failure of another rank, or of a callback. */
 enum sl_status sl__parameter_server_check(struct sl__exchange *x);
 

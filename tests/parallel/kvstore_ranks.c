@@ -293,6 +293,55 @@ static void run_early(struct sl_kvstore *kv) {
   printf("rank %d: done\n", rank);
 }
 
+/* ---- a store beside a training ---- */
+
+static void train_beside(struct sl_kvstore *kv, enum sl_kvstore_kind kind) {
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_model *model;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool got = true;
+  float value, one = -1;
+  TRY(sl_dataset_open("digits", 1, true, &data));
+  TRY(sl_loader_new(data, &(struct sl_loader_options){.batch = 16}, &loader));
+  TRY(sl_model_new(context, &SL_SHAPE(1, 28, 28), &model));
+  TRY(sl_dense(model, "fc", &(struct sl_dense_options){.features = 10}));
+  TRY(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.05f}, NULL,
+                     &(struct sl_trainer_options){.kvstore = kind}, &trainer));
+  for (int n = 0; n < 10; n++) {
+    TRY(sl_trainer_step(trainer, loader, &report, &got));
+    TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){&one}, &value));
+  }
+  for (got = true; got;) TRY(sl_trainer_drain(trainer, &report, &got));
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+}
+
+/* Waits for all tasks leave out the owners' receptions, which end when the store closes. */
+static void run_beside(struct sl_kvstore *kv) {
+  static const enum sl_kvstore_kind kinds[] = {SL_KVSTORE_LOCAL, SL_KVSTORE_DIST_SYNC,
+                                               SL_KVSTORE_DIST_ASYNC};
+  float value = 0;
+  TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
+  TRY(sl_kvstore_init(kv, 3, 1, &value));
+  TRY(sl_wait(context));
+  for (int k = 0; k < (sl_rank_count(context) > workers ? 1 : 3); k++) {
+    train_beside(kv, kinds[k]);
+    TRY(sl_kvstore_barrier(kv));
+    TRY(sl_kvstore_pull(kv, 3, &value));
+    float want = (float)(10 * workers * (k + 1));
+    if (value != want) wrong("beside a training", k, (double)value, (double)want);
+    TRY(sl_kvstore_barrier(kv));
+    TRY(sl_wait(context));
+  }
+  TRY(sl_kvstore_close(kv));
+  TRY(sl_wait(context));
+  printf("rank %d: done\n", rank);
+}
+
 /* Two stores at a time, each with its optimizer and keys; a server serves one, then the other. */
 static void run_two(struct sl_kvstore *kv, enum sl_kvstore_kind kind,
                     const struct sl_kvstore_options *options) {
@@ -404,10 +453,8 @@ int main(int argc, char **argv) {
                                        .bigarray_bound = 200,
                                        .max_staleness = argc > 4 ? atoi(argv[4]) : 0};
   /* pull: the owner is to be the first to give up, half a timeout ahead, on a busy machine, too */
-  double timeout = !strcmp(what, "pull")    ? 6
-                   : !strcmp(what, "early") ? 8
-                   : !strcmp(what, "idle")  ? 2
-                                            : 30;
+  bool hangs = !strcmp(what, "early") || !strcmp(what, "beside"); /* where there is a fault */
+  double timeout = !strcmp(what, "pull") ? 6 : !strcmp(what, "idle") ? 2 : hangs ? 10 : 30;
   TRY(sl_kvstore_parse(argv[2], &kind));
   TRY(sl_open(&(struct sl_context_options){.distributed = true, .timeout = timeout}, &context));
   rank = sl_rank(context);
@@ -426,6 +473,8 @@ int main(int argc, char **argv) {
     run_compressed(kv);
   } else if (!strcmp(what, "async")) {
     run_async(kv);
+  } else if (!strcmp(what, "beside")) {
+    run_beside(kv);
   } else if (!strcmp(what, "early")) {
     run_early(kv);
   } else if (!strcmp(what, "stale")) {

@@ -48,6 +48,10 @@ for kind in dist_sync dist_async; do
     says 2 "mixed: BAD_ARGUMENT: .*KVStore number 2 where rank 0 calls .*KVStore number 1"
   passes "two stores of $kind, 2 workers, 1 server" 3 two $kind 1
 done
+for kind in dist_sync dist_async; do
+  passes "a store of $kind beside trainings, 2 ranks" 2 beside $kind 0
+  passes "a store of $kind beside trainings, 2 workers, 1 server" 3 beside $kind 1
+done
 passes "2bit, 2 ranks" 2 compressed dist_sync 0
 passes "2bit, 2 workers, 1 server" 3 compressed dist_sync 1
 passes "dist_async, 1 rank" 1 async dist_async 0
