@@ -79,6 +79,7 @@ struct sl_context {
   starpu_pthread_mutex_t log_mutex;
   struct sl__gpu_range gpus;
   bool is_started, is_pooled; /* see sl__context_start */
+  bool uses_gpus;             /* see sl__cuda_open */
   char text[256];
   char version[32]; /* StarPU's */
   char scheduler[64];

@@ -1,6 +1,7 @@
 #define SL__CUDA_SOURCE
 #include "core/runtime/cuda.h"
 
+#include <pthread.h>
 #include <starpu_cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,9 @@ extern "C" {
 /* Kernels get no pointer of the library's, so this cannot be in the context; StarPU, too, exists
  * once in a process. Only its worker uses an entry. */
 static struct sl__cuda workers[STARPU_NMAXWORKERS];
+/* Open contexts that use them, under the lock, which openings and closings hold. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int users;
 /* The first failure while opening; written by workers in turn. */
 static enum sl_status opening_status;
 static char opening[640];
@@ -126,14 +130,9 @@ static size_t measure_task_limit(int worker) {
   return (size_t)total > lost ? (size_t)total - lost : 1;
 }
 
-enum sl_status sl__cuda_open(struct sl_context *context) {
-  char why[512];
-  (void)context;
+/* One after the other: a failure's text is written without a lock. */
+static void open_workers(void) {
   *opening = 0;
-  if (!starpu_cuda_worker_get_count()) return SL_OK;
-  if (!sl::load_cuda_libraries(why, sizeof why))
-    return sl__fail(SL_NO_DEVICE, "%s; STARPU_NCUDA=0 leaves GPUs out", why);
-  /* one after the other: a failure's text is written without a lock */
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     unsigned worker = (unsigned)starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     starpu_execute_on_specific_workers(open_worker, NULL, 1, &worker, "open");
@@ -142,14 +141,33 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
     int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     workers[worker].task_limit = measure_task_limit(worker);
   }
+}
+
+/* A context whose opening fails is a user, too, until it is closed. */
+static enum sl_status add_user(struct sl_context *context) {
+  char why[512];
+  if (!sl::load_cuda_libraries(why, sizeof why))
+    return sl__fail(SL_NO_DEVICE, "%s; STARPU_NCUDA=0 leaves GPUs out", why);
+  if (!users++) open_workers();
+  context->uses_gpus = true;
   if (!*opening) return SL_OK;
   return sl__fail(opening_status, "%s; STARPU_NCUDA=0 leaves GPUs out", opening);
 }
 
+enum sl_status sl__cuda_open(struct sl_context *context) {
+  if (!starpu_cuda_worker_get_count()) return SL_OK;
+  pthread_mutex_lock(&lock);
+  enum sl_status status = add_user(context);
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
 void sl__cuda_close(struct sl_context *context) {
-  (void)context;
-  if (starpu_cuda_worker_get_count())
-    starpu_execute_on_each_worker(close_worker, NULL, STARPU_CUDA);
+  if (!context->uses_gpus) return;
+  pthread_mutex_lock(&lock);
+  if (!--users) starpu_execute_on_each_worker(close_worker, NULL, STARPU_CUDA);
+  context->uses_gpus = false;
+  pthread_mutex_unlock(&lock);
 }
 
 int sl__cuda_count(void) {

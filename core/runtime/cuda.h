@@ -9,8 +9,10 @@
 extern "C" {
 #endif
 
-/* For every CUDA worker; none is fine. \return SL_NO_MEMORY, or SL_NO_DEVICE where a GPU is of an
- * architecture that this build has no kernels for, or cuBLASLt or cuDNN cannot be loaded. */
+/* For every CUDA worker, shared by all contexts of the process: the first one creates them, and
+ * they last until the last one closes. No worker is fine. \return SL_NO_MEMORY, or SL_NO_DEVICE
+ * where a GPU is of an architecture that this build has no kernels for, or cuBLASLt or cuDNN cannot
+ * be loaded. */
 enum sl_status sl__cuda_open(struct sl_context *context);
 void sl__cuda_close(struct sl_context *context);
 

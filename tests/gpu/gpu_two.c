@@ -1,6 +1,6 @@
-/* Two models trained alternately in one program on one device, step by step: the weights must be
- * those of each model trained alone, to the bit. And the trainers' KVStore, which is not given,
- * must be the one of the device.
+/* Two models trained alternately in one program on one device, step by step, while other contexts
+ * open, fail to open, and close: the weights must be those of each model trained alone, to the bit.
+ * And the trainers' KVStore, which is not given, must be the one of the device.
  *
  *     gpu_two DEVICE */
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include <starling.h>
 
-enum { STEPS = 12, BATCH = 24, SAMPLES = 240 };
+enum { STEPS = 12, BATCH = 24, SAMPLES = 240, CONTEXTS = 18 };
 
 struct training {
   struct sl_dataset *data;
@@ -112,6 +112,22 @@ static enum sl_status compare(float *const alone[2], const struct training two[2
   return SL_OK;
 }
 
+/* Contexts beside the one that trains; a GPU of 1 GiB, such as the stand-in's, has no room for a
+ * workspace each. */
+static enum sl_status disturb(const char *devices) {
+  const struct sl_context_options good = {.devices = devices}, bad = {.devices = "cuda:99"};
+  struct sl_context *others[CONTEXTS] = {0}, *none;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < CONTEXTS && status == SL_OK; i++) status = sl_open(&good, &others[i]);
+  for (int i = 0; i < CONTEXTS; i++) sl_close(others[i]);
+  if (status == SL_OK && sl_open(&bad, &none) == SL_OK) {
+    fprintf(stderr, "gpu_two: there is a GPU 99\n");
+    sl_close(none);
+    status = SL_BAD_ARGUMENT;
+  }
+  return status;
+}
+
 static enum sl_status try(struct sl_context *context, float *alone[2], int *different) {
   struct training two[2] = {0};
   enum sl_status status = SL_OK;
@@ -123,7 +139,10 @@ static enum sl_status try(struct sl_context *context, float *alone[2], int *diff
     stop(&two[i]);
   }
   for (int i = 0; i < 2 && status == SL_OK; i++) status = start(context, &two[i], i == 1);
-  for (int s = 0; s < 2 * STEPS && status == SL_OK; s++) status = step(&two[s % 2]);
+  for (int s = 0; s < 2 * STEPS && status == SL_OK; s++) {
+    if (s == 1 || s == STEPS) status = disturb(sl_device_name(context, 0));
+    if (status == SL_OK) status = step(&two[s % 2]);
+  }
   if (status == SL_OK) status = compare(alone, two, different);
   stop(&two[0]);
   stop(&two[1]);
