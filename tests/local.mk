@@ -91,7 +91,7 @@ endif
 gpu_programs = tests/gpu/gpu_ops tests/gpu/gpu_two
 hour_programs = bench/bench_latency bench/bench_train bench/gpu_peak
 EXTRA_PROGRAMS += $(gpu_programs)
-tests_gpu_gpu_two_LDADD = libstarling.la
+tests_gpu_gpu_two_LDADD = libstarling_all.la
 gpu_ops_files = \
 	tests/gpu/gpu_cases.c \
 	tests/gpu/gpu_custom.h \

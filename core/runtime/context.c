@@ -120,6 +120,7 @@ static void prepare_worker(void *unused) {
   (void)unused;
   sl__float_mode_begin();
   sl__flush_subnormals();
+  sl__cuda_settle(-1);
 }
 
 static void describe(struct sl_context *c) {
@@ -137,10 +138,12 @@ static int started; /* contexts of this process; atomic */
 enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_options *options,
                                  bool pooled) {
   c->began_starpu = !starpu_is_initialized();
+  int device = sl__cuda_current();      /* StarPU's measurement of the buses leaves another */
   locale_t before = sl__locale_begin(); /* StarPU reads its performance models */
   enum sl_status status = start_starpu(options->devices, &c->gpus);
   sl__locale_end(before);
   if (status != SL_OK) return status;
+  sl__cuda_settle(device);
   starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU | STARPU_CUDA);
   c->is_started = true;
   sl__fork_watch(c);

@@ -216,13 +216,35 @@ static bool may_return_to(int device) {
   return device > 0 || starpu_worker_get_by_devid(STARPU_CUDA_WORKER, device) >= 0;
 }
 
+int sl__cuda_current(void) {
+  int device;
+  if (cudaGetDevice(&device) == cudaSuccess) return device;
+  cudaGetLastError();
+  return -1;
+}
+
+static bool is_gpu_worker(int worker) {
+  return worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER;
+}
+
+void sl__cuda_settle(int device) {
+  static thread_local bool settled;
+  if (settled || !starpu_cuda_worker_get_count()) return;
+  settled = true;
+  if (is_gpu_worker(starpu_worker_get_id())) return;
+  int now = sl__cuda_current();
+  if (device < 0) device = now;
+  if (!may_return_to(device))
+    device = starpu_worker_get_devid(starpu_worker_get_by_type(STARPU_CUDA_WORKER, 0));
+  if (device != now) cudaSetDevice(device);
+}
+
 int sl__cuda_make_current(void) {
   int worker = starpu_worker_get_id(), first = starpu_worker_get_by_type(STARPU_CUDA_WORKER, 0);
-  int before = -1;
-  if (first < 0 || (worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER)) return -1;
-  bool known = worker < 0 && cudaGetDevice(&before) == cudaSuccess;
+  if (first < 0 || is_gpu_worker(worker)) return -1;
+  int before = worker < 0 ? sl__cuda_current() : -1;
   cudaSetDevice(starpu_worker_get_devid(first));
-  return known && may_return_to(before) ? before : -1;
+  return before >= 0 && may_return_to(before) ? before : -1;
 }
 
 void sl__cuda_restore(int device) {

@@ -35,6 +35,15 @@ size_t sl__cuda_task_limit(int worker);
  * reads an error that CUDA has stored. */
 const char *sl__cuda_error(int *worker);
 
+/* The calling thread's device, of which nothing is created; -1: CUDA does not say. */
+int sl__cuda_current(void);
+
+/* Before a thread allocates, pins or frees host memory, for which CUDA creates a context on the
+ * thread's device. device: which the thread had before StarPU started, or -1 for its present one.
+ * It stays current, but for GPU 0, which a thread has without a choice: where this process has no
+ * worker there, its first worker's GPU becomes current. Once a thread, cheap afterwards. */
+void sl__cuda_settle(int device);
+
 /* Makes a GPU current for a call of MPI with device memory: a GPU worker's own, for other
  * threads the first worker's. \return what sl__cuda_restore gets after the call. */
 int sl__cuda_make_current(void);

@@ -29,6 +29,10 @@ size_t sl__cuda_unusable(unsigned node) {
   return 0;
 }
 
+int sl__cuda_current(void) { return -1; }
+
+void sl__cuda_settle(int device) { (void)device; }
+
 int sl__cuda_make_current(void) { return -1; }
 
 void sl__cuda_restore(int device) { (void)device; }

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/runtime/chain.h"
+#include "core/runtime/cuda.h"
 #include "core/runtime/wait.h"
 
 size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
@@ -76,6 +77,7 @@ static void tell_freed(struct sl__tensor *t) {
 }
 
 static enum sl_status own_host(struct sl__tensor *t) {
+  sl__cuda_settle(-1);
   if (starpu_malloc(&t->host, t->bytes) || !t->host) {
     t->host = NULL;
     return sl__fail(SL_NO_MEMORY, "no memory for a tensor of %zu bytes", t->bytes);
@@ -236,6 +238,7 @@ enum sl_status sl__tensor_write(struct sl__tensor *t, const void *values) {
 
 void sl__tensor_free(struct sl__tensor *t) {
   if (!t || t->context->abandoned) return;
+  sl__cuda_settle(-1);
   sl__chain_leave(t);
   if (t->view_handles)
     starpu_data_partition_clean(t->handle, (unsigned)t->view_count, t->view_handles);

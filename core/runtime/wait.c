@@ -7,6 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/runtime/chain.h"
+#include "core/runtime/cuda.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/forked.h"
 #include "core/runtime/idle.h"
@@ -135,6 +136,7 @@ enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mo
   struct sl_context *c = tensor->context;
   enum sl_status status = sl__fork_check(c);
   if (status != SL_OK) return status;
+  sl__cuda_settle(-1); /* StarPU may allocate the tensor's copy in this thread */
   if (c->may_chain || must_poll(c)) return acquire_or_lose(tensor, mode);
   int result = starpu_data_acquire(tensor->handle, mode);
   if (!result) return refuse_garbage(tensor->handle);

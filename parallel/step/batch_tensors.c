@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/runtime/cuda.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
 #include "data/batches.h"
@@ -44,6 +45,7 @@ static enum sl_status open_slots(struct sl__batch_tensors *feed, struct sl_conte
     SL__TRY(slot_tensor(context, &labels, has_targets ? SL_F32 : SL_I32, y, grid, rows,
                         &feed->labels[i]));
     if (!feed->pinned) continue;
+    sl__cuda_settle(-1);
     /* slower copies are all that a refusal costs */
     if (starpu_memory_pin(x, feed->x[i]->bytes) || starpu_memory_pin(y, feed->labels[i]->bytes))
       sl__log(context, SL_LOG_DEBUG, "a batch's memory cannot be pinned: it is copied slowly");

@@ -1,8 +1,13 @@
 /* Two models trained alternately in one program on one device, step by step, while other contexts
  * open, fail to open, and close: the weights must be those of each model trained alone, to the bit.
- * And the trainers' KVStore, which is not given, must be the one of the device.
+ * And the trainers' KVStore, which is not given, must be the one of the device. One thread opens
+ * the context, a second one trains, others free: none makes CUDA use a GPU that StarPU does not use
+ * (tests/gpu/test_gpu_memory.sh looks). With GPU the first thread chooses that one before, and must
+ * keep it.
  *
- *     gpu_two DEVICE */
+ *     gpu_two DEVICE [GPU] */
+#include <pthread.h>
+#include <starpu.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,12 +76,21 @@ static enum sl_status step(struct training *t) {
   return sl_trainer_step(t->trainer, t->loader, &report, &reported);
 }
 
-static void stop(struct training *t) {
+static void *stop_here(void *argument) {
+  struct training *t = argument;
   sl_trainer_free(t->trainer);
   sl_model_free(t->model);
   sl_loader_free(t->loader);
   sl_dataset_free(t->data);
   *t = (struct training){0};
+  return NULL;
+}
+
+/* In a new thread, to which no device was ever current. */
+static void stop(struct training *t) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, stop_here, t)) abort();
+  pthread_join(thread, NULL);
 }
 
 /* All parameters and buffers, one after the other; *count values. */
@@ -149,17 +163,57 @@ static enum sl_status try(struct sl_context *context, float *alone[2], int *diff
   return status;
 }
 
+struct trial {
+  struct sl_context *context;
+  float *alone[2];
+  int different;
+  enum sl_status status;
+};
+
+static void *try_here(void *argument) {
+  struct trial *t = argument;
+  t->status = try(t->context, t->alone, &t->different);
+  if (t->status != SL_OK) fprintf(stderr, "gpu_two: %s\n", sl_error());
+  return NULL;
+}
+
+static void choose_gpu(int gpu) {
+#ifdef SL_HAVE_CUDA /* then StarPU's header has CUDA's functions */
+  if (gpu >= 0) cudaSetDevice(gpu);
+#else
+  (void)gpu;
+#endif
+}
+
+static bool keeps_gpu(int gpu) {
+  int device = gpu;
+#ifdef SL_HAVE_CUDA
+  if (gpu >= 0) cudaGetDevice(&device);
+#endif
+  if (device != gpu) fprintf(stderr, "gpu_two: the thread has GPU %d, not %d\n", device, gpu);
+  return device == gpu;
+}
+
 int main(int argc, char **argv) {
   const struct sl_context_options options = {.devices = argc > 1 ? argv[1] : "cuda:0", .seed = 1};
-  struct sl_context *context = NULL;
-  float *alone[2] = {0};
-  int different = 0;
-  enum sl_status status = sl_open(&options, &context);
-  if (status == SL_OK) status = try(context, alone, &different);
-  if (status != SL_OK) fprintf(stderr, "gpu_two: %s\n", sl_error());
-  if (different) fprintf(stderr, "gpu_two: %d of 2 models have other weights\n", different);
-  free(alone[0]);
-  free(alone[1]);
-  sl_close(context);
-  return status == SL_NO_DEVICE ? 77 : status != SL_OK || different;
+  struct training brief = {0};
+  struct trial t = {0};
+  pthread_t thread;
+  int gpu = argc > 2 ? atoi(argv[2]) : -1;
+  choose_gpu(gpu);
+  enum sl_status status = sl_open(&options, &t.context);
+  if (status == SL_OK) status = start(t.context, &brief, false);
+  stop_here(&brief);
+  if (status != SL_OK) {
+    fprintf(stderr, "gpu_two: %s\n", sl_error());
+    return status == SL_NO_DEVICE ? 77 : 1;
+  }
+  if (pthread_create(&thread, NULL, try_here, &t)) return 1;
+  pthread_join(thread, NULL);
+  if (t.different) fprintf(stderr, "gpu_two: %d of 2 models have other weights\n", t.different);
+  free(t.alone[0]);
+  free(t.alone[1]);
+  bool kept = keeps_gpu(gpu);
+  sl_close(t.context);
+  return !kept || t.status != SL_OK || t.different;
 }

@@ -79,6 +79,23 @@ launches=$(sed -n 's/^launches of graphs //p' "$work/count")
 [ "${launches:-0}" -ge 64 ] && [ "${launches:-0}" -le 80 ]
 verdict $? "of 80 steps at least 64 are one CUDA graph each: ${launches:-no} launches"
 
+# CUDA's context takes some hundred MB of a GPU, and a GPU in exclusive mode allows one process:
+# a process has none where it has no worker, unless the program chose that GPU.
+# contexts WANTED STARPU [PROGRAM]: the GPUs that StarPU uses, and that the program chooses
+contexts() {
+  wanted=$1 starpu=$2; shift 2
+  SL_STANDIN_GPUS=2 STARPU_WORKERS_CUDAID=$starpu STARPU_HOME=$work SL_STANDIN_COUNT=$work/count \
+    timeout -k 5 100 "${SL_BUILDDIR:-.}/tests/gpu/gpu_two" cuda:0 "$@" 2>"$work/err"
+  code=$?
+  found=$(sed -n 's/^contexts *//p' "$work/count")
+  [ $code = 0 ] && [ "$found" = "$wanted" ]
+  verdict $? "StarPU on GPU $starpu, the program on ${1:-none}: code $code, contexts on $found"
+}
+# the first run measures all GPUs, and ends with GPU 1 current
+contexts 0 0
+contexts 1 1
+contexts "0 1" 0 1
+
 # losses of the two slices of one GPU, within rounding
 export STARPU_NCUDA=2 SL_STANDIN_GPUS=2
 two="--devices cuda:0,cuda:1 --kvstore device --batch 128 --steps 12"

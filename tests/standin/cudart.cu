@@ -131,6 +131,8 @@ struct Device {
   std::set<int> peers;
   size_t used = 0;
   cudaError_t sticky = cudaSuccess;
+  bool has_context =
+      false; /* which takes memory on a GPU, and forbids an exclusive one to others */
 };
 struct Memory {
   size_t size, charge;
@@ -199,6 +201,10 @@ struct Teller {
             w.allocations, w.kernels, w.instantiated, w.launches);
     fprintf(file, "copies %ld\nfills %ld\nchecked accesses %llu\n", w.copies, w.fills,
             (unsigned long long)sl_standin::RaceCheck::accesses());
+    fprintf(file, "contexts");
+    for (size_t i = 0; i < w.devices.size(); i++)
+      if (w.devices[i].has_context) fprintf(file, " %zu", i);
+    fprintf(file, "\n");
     fclose(file);
   }
 } teller;
@@ -246,7 +252,8 @@ struct Call {
   Call call;                                                                                       \
   World &w = call.w;                                                                               \
   (void)w;                                                                                         \
-  if (call.error) return note(call.error)
+  if (call.error) return note(call.error);                                                         \
+  call.device().has_context = true /* CUDA begins it at the first call that needs one */
 
 double now() {
   struct timespec t;
@@ -758,6 +765,7 @@ cudaError_t cudaSetDevice(int device) {
   if (call.error == cudaErrorNotPermitted || call.w.absent) return note(call.error);
   if (device < 0 || (size_t)device >= call.w.devices.size()) return note(cudaErrorInvalidDevice);
   current = device;
+  call.device().has_context = true; /* as of CUDA 12 */
   return note(call.device().sticky);
 }
 cudaError_t cudaGetDevice(int *device) {
@@ -863,13 +871,15 @@ cudaError_t cudaDeviceReset() {
   std::erase_if(w.events, [](auto &item) { return item.second->device == current; });
   call.device().streams.clear();
   call.device().peers.clear();
+  call.device().has_context = false;
   call.device().sticky = last_error = cudaSuccess;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-  CALL();
-  int count = (int)w.devices.size();
+  Call call; /* needs no context */
+  if (call.error) return note(call.error);
+  int count = (int)call.w.devices.size();
   if (device < 0 || peer < 0 || device >= count || peer >= count)
     return note(cudaErrorInvalidDevice);
   *can = device != peer;
