@@ -87,12 +87,12 @@ bool sl__cuda_graph_launch(const struct sl__cuda_graph *graph, char *why, size_t
 }
 
 void sl__cuda_graph_free(struct sl__cuda_graph *graph) {
-  int before = 0;
   if (!graph) return;
-  bool known = cudaGetDevice(&before) == cudaSuccess;
+  sl__cuda_settle(-1); /* else the way back could lead to GPU 0, and take memory there */
+  int before = sl__cuda_current();
   cudaSetDevice(graph->device);
   cudaGraphExecDestroy(graph->executable);
-  if (known) cudaSetDevice(before);
+  sl__cuda_restore(before);
   cudaGetLastError();
   free(graph);
 }

@@ -81,20 +81,27 @@ verdict $? "of 80 steps at least 64 are one CUDA graph each: ${launches:-no} lau
 
 # CUDA's context takes some hundred MB of a GPU, and a GPU in exclusive mode allows one process:
 # a process has none where it has no worker, unless the program chose that GPU.
-# contexts WANTED STARPU [PROGRAM]: the GPUs that StarPU uses, and that the program chooses
+# contexts WANTED STARPU PROGRAM [ARGUMENTS]: WANTED: the GPUs with a context; STARPU: StarPU's
 contexts() {
-  wanted=$1 starpu=$2; shift 2
+  wanted=$1 starpu=$2 name=$3; shift 3
   SL_STANDIN_GPUS=2 STARPU_WORKERS_CUDAID=$starpu STARPU_HOME=$work SL_STANDIN_COUNT=$work/count \
-    timeout -k 5 100 "${SL_BUILDDIR:-.}/tests/gpu/gpu_two" cuda:0 "$@" 2>"$work/err"
+    SL_TEST_DEVICE=cuda:0 timeout -k 5 100 "${SL_BUILDDIR:-.}/tests/$name" "$@" 2>"$work/err" \
+    >"$work/out"
   code=$?
   found=$(sed -n 's/^contexts *//p' "$work/count")
   [ $code = 0 ] && [ "$found" = "$wanted" ]
-  verdict $? "StarPU on GPU $starpu, the program on ${1:-none}: code $code, contexts on $found"
+  verdict $? "StarPU on GPU $starpu, $name${1:+ $*}: code $code, contexts on $found"
 }
 # the first run measures all GPUs, and ends with GPU 1 current
-contexts 0 0
-contexts 1 1
-contexts "0 1" 0 1
+contexts 0 0 gpu/gpu_two cuda:0
+contexts 1 1 gpu/gpu_two cuda:0
+# the program chooses GPU 1
+contexts "0 1" 0 gpu/gpu_two cuda:0 1
+if [ -x "${SL_BUILDDIR:-.}/tests/core/test_chain" ]; then
+  contexts 1 1 core/test_chain # any thread frees a graph
+else
+  skip "any thread frees a graph" "a build without cmocka"
+fi
 
 # losses of the two slices of one GPU, within rounding
 export STARPU_NCUDA=2 SL_STANDIN_GPUS=2
