@@ -353,8 +353,8 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
   return (uint32_t)direct << SL__OWN | (uint32_t)winograd << SL__WINOGRAD;
 }
 
-/* Direct kernels fuse what follows, and one image's product takes no less time: products serve
- * several images alone. */
+/* Direct kernels fuse the normalisation, sum and activation behind them, and one image's product
+ * takes no less time: products serve several images alone. */
 static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
   if (op == &sl__op_conv2d_backward_data) return sl__conv_backward_data_pays(a);
   if (op == &sl__op_conv2d_forward) return a->images < 8 || !sl__conv_waits_for_weights(a, 16);

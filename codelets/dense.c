@@ -145,13 +145,12 @@ static void backward_weight(const struct sl__dense_args *a, const float *x, cons
   int64_t out = a->out, in = a->in, block = is_own ? sl__weight_gradient_rows(a->rows, 1) : out;
   const struct sl__weight_gradient gradient = {a->rows, in, out, 1, {{x, dy}}};
   struct stored_gradient stored = {grad, in, out, add};
-  for (int64_t o = 0; o < out; o += block) {
+  if (!is_own)
+    sl__gemm(sl__gemm_of(a->implementation), true, false, out, in, a->rows, 1, dy, out, x, in, add,
+             grad, in);
+  for (int64_t o = 0; o < out; o += block) { /* a block's dy is in the cache for its biases */
     int64_t count = out - o < block ? out - o : block;
-    if (is_own)
-      sl__weight_gradient(&gradient, o, o + count, store_tile, &stored, 0);
-    else
-      sl__gemm(sl__gemm_of(a->implementation), true, false, out, in, a->rows, 1, dy, out, x, in,
-               add, grad, in);
+    if (is_own) sl__weight_gradient(&gradient, o, o + count, store_tile, &stored, 0);
     if (a->has_bias) sl__bias_gradient(a->rows, out, dy, o, count, add, grad + out * in + o);
   }
 }

@@ -1,6 +1,6 @@
 /* A whole plain convolution by whichever of our kernels a->implementation names, SL__OWN or
  * SL__WINOGRAD: for operations that are made of plain convolutions. conv2d.c, which divides its
- * work and fuses what follows, calls the kernels itself. */
+ * work and fuses the operations behind it, calls the kernels itself. */
 #ifndef SL_CODELETS_KERNELS_CONV_FORWARD_H
 #define SL_CODELETS_KERNELS_CONV_FORWARD_H
 

@@ -8,7 +8,8 @@
  * path, i, n); */
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) SL_PRINTF(2, 3);
 
-/* What a function of the program's returned: a number that is no status is SL_BAD_ARGUMENT. */
+/* The status that a function of the program's returned; SL_BAD_ARGUMENT for a number that is no
+ * status. */
 static inline enum sl_status sl__known_status(enum sl_status status) {
   return *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status;
 }

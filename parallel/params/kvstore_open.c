@@ -30,7 +30,7 @@ static enum sl_status check_options(enum sl_kvstore_kind kind, const struct sl_k
   return SL_OK;
 }
 
-/* What a rank does alone. *kv is to be freed after a failure, too. */
+/* The part of an opening that needs no other rank. *kv is to be freed after a failure, too. */
 static enum sl_status make_store(struct sl_context *context, enum sl_kvstore_kind kind,
                                  const struct sl_kvstore_options *o, struct sl_kvstore **kv) {
   const int64_t default_bound = 1000000;

@@ -89,8 +89,8 @@ void language_close(struct language *language);
 int32_t language_line_end(const struct language *language);
 /* Writes the tokenizer or the vocabulary beside the weights. */
 enum sl_status language_save(const char *weights, const struct language *language);
-/* cli_program's beside: what it may write, which depends on the data. No tokenizer that is read is
- * among them: it is written as it is. */
+/* cli_program's beside: the files that the program may write; which of them depends on the data. No
+ * tokenizer that is read is among them: it is written as it is. */
 const char *language_beside(const struct language *language, const char *weights, int index,
                             char *path, size_t size);
 
