@@ -2,8 +2,20 @@
 #include <string.h>
 
 #include "codelets/kernels/pool2d.h"
+#include "codelets/kernels/sum.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
+
+/* A window may be a whole picture, whose sum in floats would lose digits. */
+static double window_sum(const float *x, int32_t pitch, int32_t height, int32_t width) {
+  double sum = 0;
+  for (int32_t h = 0; h < height; h++, x += pitch)
+    if (width >= SL__SUM_PARTS)
+      sum += (double)sl__sum_run(x, width);
+    else
+      for (int32_t w = 0; w < width; w++) sum += (double)x[w];
+  return sum;
+}
 
 static void forward(const struct sl__pool_args *a, const float *x, float *y) {
   float range = sl__pool_work_range(a);
@@ -11,10 +23,8 @@ static void forward(const struct sl__pool_args *a, const float *x, float *y) {
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
         struct sl__pool_window v = sl__pool_window(a, oh, ow);
-        float sum = 0;
-        for (int32_t h = v.h0; h < v.h1; h++)
-          for (int32_t w = v.w0; w < v.w1; w++) sum += x[h * a->width + w];
-        *y++ = sum * range;
+        *y++ = (float)window_sum(x + v.h0 * a->width + v.w0, a->width, v.h1 - v.h0, v.w1 - v.w0) *
+               range;
       }
 }
 

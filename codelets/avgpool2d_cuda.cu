@@ -1,5 +1,6 @@
-/* Average pooling. A warp sums each large window (usually a whole plane). The gradient is gathered:
- * each input adds the contributions of the windows that contain it, in their order. */
+/* Average pooling. A warp sums each large window (usually a whole plane), in double precision. The
+ * gradient is gathered: each input adds the contributions of the windows that contain it, in their
+ * order. */
 #include "codelets/kernels/cuda.h"
 #include "codelets/kernels/index_cuda.h"
 #include "codelets/kernels/pool2d.h"
@@ -31,10 +32,10 @@ __global__ void forward_by_warp(sl__pool_args a, sl::planes outputs, int64_t cou
   struct sl__pool_window v = sl__pool_window(&a, o.h, o.w);
   int32_t lane = threadIdx.x % 32, width = v.w1 - v.w0, size = (v.h1 - v.h0) * width;
   x += (o.plane * a.height + v.h0) * a.width + v.w0;
-  float sum = 0;
+  double sum = 0;
   for (int32_t k = lane; k < size; k += 32) sum += sl::value(x[k / width * a.width + k % width]);
   sum = sl::warp_sum(sum);
-  if (lane == 0) y[i] = sl::narrow<T>(sum * share);
+  if (lane == 0) y[i] = sl::narrow<T>(static_cast<float>(sum) * share);
 }
 
 template <class T>

@@ -16,22 +16,30 @@ enum { PARTS = SL__SUM_PARTS }; /* one order of summation for all widths of vect
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 SL__SIMD static float squares_of(const float *x, float mean, int64_t n) {
-  float part[PARTS] = {0};
-  int64_t i = 0;
-  for (; i + PARTS <= n; i += PARTS)
-    for (int k = 0; k < PARTS; k++) part[k] += (x[i + k] - mean) * (x[i + k] - mean);
-  for (int k = 0; i + k < n; k++) part[k] += (x[i + k] - mean) * (x[i + k] - mean);
-  return sl__sum_parts(part);
+  double sum[PARTS] = {0};
+  for (int64_t i = 0, end; i < n; i = end) {
+    float part[PARTS] = {0};
+    end = sl__sum_end(i, n);
+    for (; i + PARTS <= end; i += PARTS)
+      for (int k = 0; k < PARTS; k++) part[k] += (x[i + k] - mean) * (x[i + k] - mean);
+    for (int k = 0; i + k < end; k++) part[k] += (x[i + k] - mean) * (x[i + k] - mean);
+    sl__sum_close(part, sum);
+  }
+  return sl__sum_total(sum);
 }
 
 /* The sum of dy (x - mean). */
 SL__SIMD static float products_of(const float *dy, const float *x, float mean, int64_t n) {
-  float part[PARTS] = {0};
-  int64_t i = 0;
-  for (; i + PARTS <= n; i += PARTS)
-    for (int k = 0; k < PARTS; k++) part[k] += dy[i + k] * (x[i + k] - mean);
-  for (int k = 0; i + k < n; k++) part[k] += dy[i + k] * (x[i + k] - mean);
-  return sl__sum_parts(part);
+  double sum[PARTS] = {0};
+  for (int64_t i = 0, end; i < n; i = end) {
+    float part[PARTS] = {0};
+    end = sl__sum_end(i, n);
+    for (; i + PARTS <= end; i += PARTS)
+      for (int k = 0; k < PARTS; k++) part[k] += dy[i + k] * (x[i + k] - mean);
+    for (int k = 0; i + k < end; k++) part[k] += dy[i + k] * (x[i + k] - mean);
+    sl__sum_close(part, sum);
+  }
+  return sl__sum_total(sum);
 }
 
 static struct sl__row_stats stats_of(const struct sl__layernorm_args *a, const float *x) {
@@ -98,30 +106,44 @@ SL__SIMD static void slope_each(const float *x, const float *dy, float mean, con
 /* Sums of g = gamma dy and g (x - mean), with a gamma of each value. */
 SL__SIMD static void sums_each(const float *x, const float *dy, float mean, const float *gamma,
                                int64_t n, float *sum, float *product) {
-  float part[PARTS] = {0}, other[PARTS] = {0};
-  for (int64_t i = 0; i < n; i += PARTS) {
-    int64_t most = n - i < PARTS ? n - i : PARTS;
-    for (int64_t k = 0; k < most; k++) part[k] += gamma[i + k] * dy[i + k];
-    for (int64_t k = 0; k < most; k++) other[k] += gamma[i + k] * dy[i + k] * (x[i + k] - mean);
+  double sums[PARTS] = {0}, products[PARTS] = {0};
+  for (int64_t i = 0, end; i < n; i = end) {
+    float part[PARTS] = {0}, other[PARTS] = {0};
+    for (end = sl__sum_end(i, n); i < end; i += PARTS) {
+      int64_t most = end - i < PARTS ? end - i : PARTS;
+      for (int64_t k = 0; k < most; k++) part[k] += gamma[i + k] * dy[i + k];
+      for (int64_t k = 0; k < most; k++) other[k] += gamma[i + k] * dy[i + k] * (x[i + k] - mean);
+    }
+    sl__sum_close(part, sums);
+    sl__sum_close(other, products);
   }
-  *sum = sl__sum_parts(part);
-  *product = sl__sum_parts(other);
+  *sum = sl__sum_total(sums);
+  *product = sl__sum_total(products);
+}
+
+/* The same with a gamma of each channel, or without. */
+static void sums_by_channel(const struct sl__layernorm_args *a, const float *x, const float *dy,
+                            float mean, const float *gamma, float *sum, float *product) {
+  double sums = 0, products = 0;
+  for (int64_t c = 0, at = 0; c < a->channels; c++, at += a->plane) {
+    double factor = gamma ? (double)gamma[c] : 1;
+    sums += factor * (double)sl__sum_run(dy + at, a->plane);
+    products += factor * (double)products_of(dy + at, x + at, mean, a->plane);
+  }
+  *sum = (float)sums;
+  *product = (float)products;
 }
 
 static void backward_row(const struct sl__layernorm_args *a, const float *x, const float *gamma,
                          const float *dy, float *dx, bool add) {
   struct sl__row_stats s = stats_of(a, x);
-  float sum = 0, product = 0;
+  float sum, product;
   if (a->plane == 1 && gamma) {
     sums_each(x, dy, s.mean, gamma, a->size, &sum, &product);
     slope_each(x, dy, s.mean, gamma, sl__row_slopes_of(a, s, sum, product), dx, a->size, add);
     return;
   }
-  for (int64_t c = 0; c < a->channels; c++) {
-    float factor = gamma ? gamma[c] : 1;
-    sum += factor * sl__sum_run(dy + c * a->plane, a->plane);
-    product += factor * products_of(dy + c * a->plane, x + c * a->plane, s.mean, a->plane);
-  }
+  sums_by_channel(a, x, dy, s.mean, gamma, &sum, &product);
   struct sl__row_slopes v = sl__row_slopes_of(a, s, sum, product);
   for (int64_t c = 0, at = 0; c < a->channels; c++, at += a->plane)
     slope_run(x + at, dy + at, s.mean, gamma ? gamma[c] : 1, v, dx + at, a->plane, add);

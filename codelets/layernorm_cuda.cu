@@ -285,18 +285,22 @@ void with_packs(int packs, F f) {
 
 /* ---- long rows: a block a row ---- */
 
+/* Sums are in double precision: a thread's share of a row may be thousands of values that are
+ * nearly alike. */
+
 /* All threads of the block get the row's statistics. */
 template <class T>
 __device__ sl__row_stats stats_of(const sl__layernorm_args &a, const T *x) {
-  float sum = 0, squares = 0;
+  double sum = 0, squares = 0;
   if (!a.is_rms)
     for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) sum += sl::value(x[i]);
-  sl__row_stats s = {a.is_rms ? 0 : sl::block_sum(sum) / static_cast<float>(a.size), 0};
+  sl__row_stats s = {
+      a.is_rms ? 0 : static_cast<float>(sl::block_sum(sum)) / static_cast<float>(a.size), 0};
   for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
     float d = sl::value(x[i]) - s.mean;
     squares += d * d;
   }
-  s.inverse = sl__row_inverse(&a, sl::block_sum(squares));
+  s.inverse = sl__row_inverse(&a, static_cast<float>(sl::block_sum(squares)));
   return s;
 }
 
@@ -320,7 +324,7 @@ __global__ void backward_data_long(shape s, const T *x, const float *param, cons
                                    bool add) {
   int64_t r = blockIdx.x;
   params of(s.a, param, r);
-  float sum = 0, product = 0;
+  double sum = 0, product = 0;
   x += r * s.a.size;
   dy += r * s.a.size;
   dx += r * s.a.size;
@@ -332,7 +336,8 @@ __global__ void backward_data_long(shape s, const T *x, const float *param, cons
   }
   sum = sl::block_sum(sum);
   product = sl::block_sum(product);
-  sl__row_slopes v = sl__row_slopes_of(&s.a, stats, sum, product);
+  sl__row_slopes v =
+      sl__row_slopes_of(&s.a, stats, static_cast<float>(sum), static_cast<float>(product));
   for (int64_t i = threadIdx.x; i < s.a.size; i += blockDim.x) {
     float g = sl::value(dy[i]) * (of.gamma ? of.gamma[s.plane(i)] : 1);
     float slope = v.r * g + (v.b * (sl::value(x[i]) - stats.mean) + v.s);
@@ -411,7 +416,7 @@ __global__ void weight_channel(shape s, const T *x, const T *dy, const sl__row_s
   const sl__layernorm_args &a = s.a;
   int64_t group = blockIdx.x / a.channels, channel = blockIdx.x % a.channels;
   int64_t values = a.rows / a.groups * a.plane;
-  float gamma = 0, beta = 0;
+  double gamma = 0, beta = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < values; i += blockDim.x) {
     int64_t n = s.plane(i), r = n * a.groups + group;
@@ -420,13 +425,13 @@ __global__ void weight_channel(shape s, const T *x, const T *dy, const sl__row_s
     gamma += d * ((sl::value(x[at]) - stats[r].mean) * stats[r].inverse);
     beta += d;
   }
-  gamma = sl::block_sum(gamma);
-  beta = sl::block_sum(beta);
+  float gammas = static_cast<float>(sl::block_sum(gamma));
+  float betas = static_cast<float>(sl::block_sum(beta));
   if (threadIdx.x) return;
   float *to = grad + blockIdx.x;
-  *to = add ? *to + gamma : gamma;
+  *to = add ? *to + gammas : gammas;
   to += a.groups * a.channels;
-  if (!a.is_rms) *to = add ? *to + beta : beta;
+  if (!a.is_rms) *to = add ? *to + betas : betas;
 }
 
 template <class T>

@@ -4,10 +4,20 @@
 #include "codelets/kernels/elementwise.h"
 #include "codelets/kernels/sum.h"
 
+enum { COLUMNS = 256 }; /* of which sums are made at a time */
+
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 SL__SIMD static void add_run(const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+/* Adds the partial sums to the sums; they begin again. */
+SL__SIMD static void close_parts(float *part, double *sum, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    sum[i] += (double)part[i];
+    part[i] = 0;
+  }
 }
 
 SL__SIMD static void scale_run(float factor, float *y, int64_t n) {
@@ -31,20 +41,29 @@ static bool next(int axes, const int64_t *dim, const int64_t *stride, int64_t *a
 static float sum_at(const struct sl__mean_args *a, const float *x) {
   int last = a->reduced - 1;
   int64_t at[SL_MAX_DIMS] = {0};
-  float sum = 0;
+  double sum = 0;
   do {
-    sum += sl__sum_run(x, a->reduced_dim[last]);
+    sum += (double)sl__sum_run(x, a->reduced_dim[last]);
   } while (next(last, a->reduced_dim, a->reduced_stride, at, &x));
-  return sum;
+  return (float)sum;
 }
 
-/* A run of y along the last axis that stays. */
+/* A piece of y, of at most COLUMNS values, along the last axis that stays. Terms are added up in
+ * floats a few at a time, as in codelets/kernels/sum.h. */
 static void sums_along(const struct sl__mean_args *a, const float *x, float *y, int64_t n) {
+  float part[COLUMNS];
+  double sum[COLUMNS];
   int64_t at[SL_MAX_DIMS] = {0};
-  for (int64_t i = 0; i < n; i++) y[i] = 0;
-  do {
-    add_run(x, y, n);
-  } while (next(a->reduced, a->reduced_dim, a->reduced_stride, at, &x));
+  bool more = true;
+  for (int64_t i = 0; i < n; i++) part[i] = 0, sum[i] = 0;
+  while (more) {
+    for (int k = 0; more && k < SL__SUM_RUN / SL__SUM_PARTS; k++) {
+      add_run(x, part, n);
+      more = next(a->reduced, a->reduced_dim, a->reduced_stride, at, &x);
+    }
+    close_parts(part, sum, n);
+  }
+  for (int64_t i = 0; i < n; i++) y[i] = (float)sum[i];
 }
 
 SL__KERNEL void sl__mean_cpu(void *buffers[], void *cl_arg) {
@@ -55,10 +74,9 @@ SL__KERNEL void sl__mean_cpu(void *buffers[], void *cl_arg) {
   bool is_along = a->reduced_stride[a->reduced - 1] > 1;
   int64_t run = is_along ? a->kept_dim[a->kept - 1] : 1;
   do {
-    if (is_along)
-      sums_along(a, x, y, run);
-    else
-      *y = sum_at(a, x);
+    for (int64_t c = 0; is_along && c < run; c += COLUMNS)
+      sums_along(a, x + c, y + c, run - c < COLUMNS ? run - c : COLUMNS);
+    if (!is_along) *y = sum_at(a, x);
     y += run;
   } while (next(a->kept - is_along, a->kept_dim, a->kept_stride, at, &x));
   scale_run(1.0f / (float)a->terms, (float *)sl__buffer(buffers, 1), a->outputs);

@@ -1,5 +1,6 @@
 /* The mean over axes. A warp sums the terms of an output where they are neighbours in memory; else
- * a thread does, and the outputs of its neighbours are neighbours. */
+ * a thread does, and the outputs of its neighbours are neighbours. Sums are in double precision:
+ * many terms may be nearly alike. */
 #include "codelets/mean.h"
 
 #include "codelets/kernels/cuda.h"
@@ -35,10 +36,10 @@ __global__ void by_thread(axes kept, axes reduced, int64_t outputs, int64_t term
                           T *y) {
   int64_t i = sl::thread_index();
   if (i >= outputs) return;
-  float sum = 0;
+  double sum = 0;
   x += kept(i);
   for (int64_t k = 0; k < terms; k++) sum += sl::value(x[reduced(k)]);
-  y[i] = sl::narrow<T>(sum * (1.0f / static_cast<float>(terms)));
+  y[i] = sl::narrow<T>(static_cast<float>(sum) * (1.0f / static_cast<float>(terms)));
 }
 
 template <class T>
@@ -46,11 +47,11 @@ __global__ void by_warp(axes kept, axes reduced, int64_t outputs, int64_t terms,
   int64_t i = sl::thread_index() / 32;
   int lane = threadIdx.x % 32;
   if (i >= outputs) return; /* the whole warp */
-  float sum = 0;
+  double sum = 0;
   x += kept(i);
   for (int64_t k = lane; k < terms; k += 32) sum += sl::value(x[reduced(k)]);
   sum = sl::warp_sum(sum);
-  if (lane == 0) y[i] = sl::narrow<T>(sum * (1.0f / static_cast<float>(terms)));
+  if (lane == 0) y[i] = sl::narrow<T>(static_cast<float>(sum) * (1.0f / static_cast<float>(terms)));
 }
 
 template <class T>

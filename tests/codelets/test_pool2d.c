@@ -162,6 +162,21 @@ static void a_nan_is_not_lost(void **state) {
     }
 }
 
+static void a_whole_picture_keeps_its_digits(void **state) {
+  (void)state;
+  enum { SIDE = 301 };
+  const struct sl__pool2d o = {SIDE, SIDE, 1, 1, 0, 0};
+  const double want = (double)0.7f;
+  double *x = zeros(SIDE * SIDE);
+  for (int i = 0; i < SIDE * SIDE; i++) x[i] = want;
+  struct sl__tensor *tx = tensor(SL_SHAPE(1, 1, SIDE, SIDE), x),
+                    *ty = tensor(SL_SHAPE(1, 1, 1, 1), NULL);
+  OK(sl__avgpool2d_forward(context, &plain, tx, ty, &o));
+  assert_near("average", take(ty), &want, 1, 10, 1);
+  sl__tensor_free(tx);
+  free(x);
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__pool2d o = {2, 2, 2, 2, 0, 0}, wide = {2, 2, 2, 2, 2, 0};
@@ -183,6 +198,7 @@ static void shapes_are_checked(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pools_match_the_reference), cmocka_unit_test(halves_match_the_reference),
-      cmocka_unit_test(a_nan_is_not_lost), cmocka_unit_test(shapes_are_checked)};
+      cmocka_unit_test(a_nan_is_not_lost), cmocka_unit_test(a_whole_picture_keeps_its_digits),
+      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("pool2d", tests, open_operations, close_context);
 }

@@ -408,6 +408,23 @@ static void means(void **state) {
 /* ---- repeated inputs, and refused options ---- */
 
 /* y = x x x: dx = 3 x^2 dy, which three terms add up to. */
+/* Long sums of one value, along the last axis and along the first one. */
+static void long_means_keep_their_digits(void **state) {
+  (void)state;
+  enum { N = 90001, OTHERS = 3 };
+  double *x = zeros(N * OTHERS), want[OTHERS];
+  for (int i = 0; i < N * OTHERS; i++) x[i] = (double)0.7f;
+  for (int i = 0; i < OTHERS; i++) want[i] = (double)0.7f;
+  for (int along = 0; along < 2; along++) {
+    struct sl__tensor *tx = tensor(along ? SL_SHAPE(N, OTHERS) : SL_SHAPE(OTHERS, N), x),
+                      *ty = tensor(SL_SHAPE(OTHERS), NULL);
+    OK(sl__mean(context, &plain, tx, ty, along ? 1u << 0 : 1u << 1));
+    assert_near("mean", take(ty), want, OTHERS, 10, 1);
+    sl__tensor_free(tx);
+  }
+  free(x);
+}
+
 static void repeated_inputs_add_up(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
@@ -531,6 +548,7 @@ int main(void) {
                                      cmocka_unit_test(reshapes),
                                      cmocka_unit_test(permutations),
                                      cmocka_unit_test(means),
+                                     cmocka_unit_test(long_means_keep_their_digits),
                                      cmocka_unit_test(repeated_inputs_add_up),
                                      cmocka_unit_test(strange_options_are_refused),
                                      cmocka_unit_test(operations_check_shapes)};

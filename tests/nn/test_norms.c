@@ -97,6 +97,40 @@ static void a_large_mean_is_subtracted_first(void **state) {
   sl__tensor_free(tx);
 }
 
+/* Long sums of values that are nearly alike, as in a picture with a plain background. */
+static void a_plain_background_keeps_its_digits(void **state) {
+  (void)state;
+  enum { SIDE = 300, N = SIDE * SIDE };
+  double *x = zeros(N), *dy = zeros(N), *want = zeros(N), mean = 0, variance = 0, sums[2] = {0};
+  for (int i = 0; i < N; i++) {
+    bool is_inside = i / SIDE < SIDE / 3 && i % SIDE < SIDE / 3;
+    x[i] = (double)(is_inside ? 0.7f - 0.003f * (float)(i % 101) : 0.7f);
+    dy[i] = (double)(0.3f + 0.001f * (float)(i % 17));
+    mean += x[i] / N;
+  }
+  for (int i = 0; i < N; i++) variance += (x[i] - mean) * (x[i] - mean) / N;
+  for (int i = 0; i < N; i++) {
+    want[i] = (x[i] - mean) / sqrt(variance + 1e-5);
+    sums[0] += dy[i] * want[i];
+    sums[1] += dy[i];
+  }
+  const struct sl__layernorm o = {.size = N, .groups = 1, .params = 1, .epsilon = 1e-5f};
+  const double one_and_zero[] = {1, 0};
+  struct sl__tensor *tx = tensor(SL_SHAPE(1, N), x), *ty = tensor(SL_SHAPE(1, N), NULL),
+                    *param = tensor(SL_SHAPE(2), one_and_zero), *tdy = tensor(tx->shape, dy),
+                    *tdx = tensor(tx->shape, NULL), *grad = tensor(SL_SHAPE(2), NULL);
+  OK(sl__layernorm_forward(context, &plain, tx, param, ty, &o));
+  OK(sl__layernorm_backward_data(context, &plain, tx, param, tdy, tdx, &o));
+  OK(sl__layernorm_backward_weight(context, &plain, tx, tdy, grad, &o));
+  assert_near("y", take(ty), want, N, 20, 6);
+  for (int i = 0; i < N; i++)
+    want[i] = (dy[i] - sums[1] / N - want[i] * sums[0] / N) / sqrt(variance + 1e-5);
+  assert_near("dx", take(tdx), want, N, 200, 6);
+  assert_near("grad", take(grad), sums, 2, 20, 0.4 * N);
+  sl__tensor_free(tx), sl__tensor_free(tdy), sl__tensor_free(param);
+  free(x), free(dy), free(want);
+}
+
 /* The squares of finite values may be infinite. Zeros would hide that from the loss's check. */
 static void an_overflow_is_not_a_number(void **state) {
   (void)state;
@@ -153,6 +187,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(layer_normalisation),
                                      cmocka_unit_test(group_normalisation),
                                      cmocka_unit_test(a_large_mean_is_subtracted_first),
+                                     cmocka_unit_test(a_plain_background_keeps_its_digits),
                                      cmocka_unit_test(an_overflow_is_not_a_number),
                                      cmocka_unit_test(strange_options_are_refused),
                                      cmocka_unit_test(operations_check_shapes)};
