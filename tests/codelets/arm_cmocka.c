@@ -75,6 +75,7 @@ void _assert_memory_equal(const void *a, const void *b, size_t size, const char 
 
 int _cmocka_run_group_tests(const char *name, const struct CMUnitTest *tests, size_t count,
                             CMFixtureFunction setup, CMFixtureFunction teardown) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
   volatile int failed = 0;
   void *state = NULL;
   if (setup && setup(&state) != 0) return 1;
