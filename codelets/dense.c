@@ -151,7 +151,7 @@ static void backward_weight(const struct sl__dense_args *a, const float *x, cons
   for (int64_t o = 0; o < out; o += block) { /* a block's dy is in the cache for its biases */
     int64_t count = out - o < block ? out - o : block;
     if (is_own) sl__weight_gradient(&gradient, o, o + count, store_tile, &stored, 0);
-    if (a->has_bias) sl__bias_gradient(a->rows, out, dy, o, count, add, grad + out * in + o);
+    if (a->has_bias) sl__bias_gradient(a->rows, count, dy + o, out, add, grad + out * in + o);
   }
 }
 
@@ -177,7 +177,7 @@ SL__KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
 
 SL__KERNEL void sl__bias_backward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__dense_args *a = sl__args(cl_arg);
-  sl__bias_gradient(a->rows, a->out, sl__buffer(buffers, 0), 0, a->out, sl__accumulate(cl_arg),
+  sl__bias_gradient(a->rows, a->out, sl__buffer(buffers, 0), a->out, sl__accumulate(cl_arg),
                     sl__buffer(buffers, 1));
 }
 

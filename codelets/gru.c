@@ -9,6 +9,7 @@
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/recurrent_gemm.h"
 #include "codelets/kernels/tiles.h"
+#include "codelets/kernels/weight_gradient.h"
 #include "core/base/error.h"
 
 /* The parts of a direction's parameters, and row pitches. */
@@ -192,9 +193,9 @@ static void backward_weight(const struct sl__recurrent_args *a, int direction, c
            p.width, before, p.width, add, w_hh, hidden);
   sl__gemm(sl__gemm_of(a->implementation), true, false, hidden, hidden, rows, 1,
            dgates + 3 * hidden, p.width, before, p.width, add, w_hh + 2 * hidden * hidden, hidden);
-  sl__column_sums(dgates, rows, p.width, p.gates, b_ih, add);
-  sl__column_sums(dgates, rows, p.width, 2 * hidden, b_ih + p.gates, add);
-  sl__column_sums(dgates + 3 * hidden, rows, p.width, hidden, b_ih + p.gates + 2 * hidden, add);
+  sl__bias_gradient(rows, p.gates, dgates, p.width, add, b_ih);
+  sl__bias_gradient(rows, 2 * hidden, dgates, p.width, add, b_ih + p.gates);
+  sl__bias_gradient(rows, hidden, dgates + 3 * hidden, p.width, add, b_ih + p.gates + 2 * hidden);
 }
 
 SL__KERNEL void sl__gru_forward_cpu(void *buffers[], void *cl_arg) {

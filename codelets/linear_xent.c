@@ -76,7 +76,7 @@ static void one_chunk(const struct sl__linear_xent_args *a, const struct head *h
   sl__gemm(who, false, false, rows, in, out, 1, h->logits, out, h->weight, in, 0,
            h->dx + first * in, in);
   sl__gemm(who, true, false, out, in, rows, 1, h->logits, out, x, in, add, h->grad, in);
-  if (h->bias_grad) sl__bias_gradient(rows, out, h->logits, 0, out, add, h->bias_grad);
+  if (h->bias_grad) sl__bias_gradient(rows, out, h->logits, out, add, h->bias_grad);
 }
 
 /* What is float in bf16's passes, too: all but x, the weight, the biases and dx. */

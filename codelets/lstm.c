@@ -11,6 +11,7 @@
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/recurrent_gemm.h"
 #include "codelets/kernels/tiles.h"
+#include "codelets/kernels/weight_gradient.h"
 #include "core/base/error.h"
 
 /* The parts of a direction's parameters, and row pitches. */
@@ -309,8 +310,8 @@ static void backward_weight(const struct sl__recurrent_args *a, int direction, c
            a->in, add, w_ih, a->in);
   sl__gemm(sl__gemm_of(a->implementation), true, false, p.gates, hidden, rows, 1, dgates, p.width,
            dgates + 5 * hidden, p.width, add, w_hh, hidden);
-  sl__column_sums(dgates, rows, p.width, p.gates, b_ih, add);
-  sl__column_sums(dgates, rows, p.width, p.gates, b_ih + p.gates, add);
+  sl__bias_gradient(rows, p.gates, dgates, p.width, add, b_ih);
+  sl__bias_gradient(rows, p.gates, dgates, p.width, add, b_ih + p.gates);
 }
 
 SL__KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {

@@ -89,7 +89,7 @@ static void bias_gradients(const struct sl__weight_gradient *g, int64_t first, i
                            float *gradient) {
   float next[BLOCK];
   for (int t = 0; t < g->terms; t++) {
-    sl__bias_gradient(g->samples, g->out, g->term[t].dy, first, count, false, t ? next : gradient);
+    sl__bias_gradient(g->samples, count, g->term[t].dy + first, g->out, false, t ? next : gradient);
     for (int64_t i = 0; t && i < count; i++) gradient[i] += next[i];
   }
 }

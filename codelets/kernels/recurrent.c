@@ -19,18 +19,6 @@ SL__SIMD void sl__transpose(const float *from, int64_t rows, int64_t columns, fl
     }
 }
 
-SL__SIMD void sl__column_sums(const float *from, int64_t rows, int64_t width, int64_t columns,
-                              float *sum, bool add) {
-  enum { BLOCK = 64 };
-  for (int64_t at = 0; at < columns; at += BLOCK) {
-    float part[BLOCK] = {0};
-    int64_t count = columns - at < BLOCK ? columns - at : BLOCK;
-    for (int64_t n = 0; n < rows; n++)
-      for (int64_t j = 0; j < count; j++) part[j] += from[n * width + at + j];
-    for (int64_t j = 0; j < count; j++) sum[at + j] = (add ? sum[at + j] : 0) + part[j];
-  }
-}
-
 static bool is_packed(const struct sl_context *context, int64_t rows, int64_t steps,
                       int64_t weights) {
   bool pays = sl__recurrent_gemm_pays(rows, steps, weights);

@@ -128,11 +128,6 @@ static inline size_t sl__recurrent_scratch(const struct sl__recurrent_args *a, i
  * as fast with a matrix that need not be transposed, so a task transposes the state's weights once.
  */
 void sl__transpose(const float *from, int64_t rows, int64_t columns, float *to);
-
-/* sum[j] (+)= from[0][j] + from[1][j] + ..., rows `width` apart. The sum is completed before it is
- * added to the old value, so two biases with the same gradient stay equal to the bit. */
-void sl__column_sums(const float *from, int64_t rows, int64_t width, int64_t columns, float *sum,
-                     bool add);
 #endif
 
 #endif

@@ -11,7 +11,9 @@ enum {
   GROUP = SL__SKINNY_GEMM_COLUMNS, /* samples that are packed together */
   SAMPLES = 1024,                  /* maximum of all terms, in whole groups */
   ROWS = 48,                       /* of a tile, whose sums stay in the first-level cache */
-  PACKED = 96 << 10                /* floats of dy that are transposed for all columns */
+  PACKED = 96 << 10,               /* floats of dy that are transposed for all columns */
+  BIASES = 256,                    /* whose gradients are summed together */
+  FEW = 64                         /* rows whose sum is a float */
 };
 
 /* Samples of a term where they are packed: in whole groups. */
@@ -90,16 +92,47 @@ SL__SIMD void sl__add_bias(float *y, const float *bias, int64_t rows, int64_t co
     for (int64_t o = 0; o < count; o++) y[n * pitch + o] += bias[o];
 }
 
-SL__SIMD void sl__bias_gradient(int64_t rows, int64_t out, const float *dy, int64_t first,
-                                int64_t count, bool more, float *to) {
-  for (int64_t o = 0; o < count && !more; o++) to[o] = 0;
+/* Adds rows to the partial sums of at most BIASES columns. */
+SL__INLINE void add_rows(int64_t rows, int64_t columns, const float *dy, int64_t pitch,
+                         float *part) {
   for (int64_t n = 0; n < rows; n++)
-    for (int64_t o = 0; o < count; o++) to[o] += dy[n * out + first + o];
+    for (int64_t j = 0; j < columns; j++) part[j] += dy[n * pitch + j];
 }
 
-SL__SIMD void sl__bias_gradient_bf16(int64_t rows, int64_t out, const uint16_t *dy, bool more,
-                                     float *to) {
-  for (int64_t o = 0; o < out && !more; o++) to[o] = 0;
+SL__INLINE void add_rows_bf16(int64_t rows, int64_t columns, const uint16_t *dy, int64_t pitch,
+                              float *part) {
   for (int64_t n = 0; n < rows; n++)
-    for (int64_t o = 0; o < out; o++) to[o] += sl__bf16_value(dy[n * out + o]);
+    for (int64_t j = 0; j < columns; j++) part[j] += sl__bf16_value(dy[n * pitch + j]);
+}
+
+/* Partial sums of a few rows are added up in double precision: see codelets/kernels/sum.h. dy:
+ * floats or bf16. */
+SL__INLINE void bias_gradient(int64_t rows, int64_t columns, const void *dy, bool is_bf16,
+                              int64_t pitch, bool more, float *to) {
+  const float *floats = dy;
+  const uint16_t *codes = dy;
+  for (int64_t at = 0; at < columns; at += BIASES) {
+    double sum[BIASES] = {0};
+    int64_t count = columns - at < BIASES ? columns - at : BIASES;
+    for (int64_t n = 0; n < rows; n += FEW) {
+      float part[BIASES] = {0};
+      int64_t now = rows - n < FEW ? rows - n : FEW;
+      if (is_bf16)
+        add_rows_bf16(now, count, codes + n * pitch + at, pitch, part);
+      else
+        add_rows(now, count, floats + n * pitch + at, pitch, part);
+      for (int64_t j = 0; j < count; j++) sum[j] += (double)part[j];
+    }
+    for (int64_t j = 0; j < count; j++) to[at + j] = (more ? to[at + j] : 0) + (float)sum[j];
+  }
+}
+
+SL__SIMD void sl__bias_gradient(int64_t rows, int64_t columns, const float *dy, int64_t pitch,
+                                bool more, float *to) {
+  bias_gradient(rows, columns, dy, false, pitch, more, to);
+}
+
+SL__SIMD void sl__bias_gradient_bf16(int64_t rows, int64_t columns, const uint16_t *dy, bool more,
+                                     float *to) {
+  bias_gradient(rows, columns, dy, true, columns, more, to);
 }

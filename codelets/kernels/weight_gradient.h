@@ -45,12 +45,13 @@ void sl__weight_gradient(const struct sl__weight_gradient *gradient, int64_t fir
 /* y [rows, count], its rows `pitch` apart, += bias [count] */
 void sl__add_bias(float *y, const float *bias, int64_t rows, int64_t count, int64_t pitch);
 
-/* to [count] (+)= the sums of the columns [first, first + count) of dy [rows, out], row after row:
- * the gradient of a bias. */
-void sl__bias_gradient(int64_t rows, int64_t out, const float *dy, int64_t first, int64_t count,
-                       bool add, float *to);
+/* to [columns] (+)= the sums of the columns of dy [rows, columns], its rows `pitch` apart: the
+ * gradient of a bias. A sum is completed before it is added to the old value, so biases with the
+ * same gradient stay equal to the bit. */
+void sl__bias_gradient(int64_t rows, int64_t columns, const float *dy, int64_t pitch, bool add,
+                       float *to);
 
-/* The same of all columns of a dy in bf16. */
-void sl__bias_gradient_bf16(int64_t rows, int64_t out, const uint16_t *dy, bool add, float *to);
+/* The same of rows of bf16 behind each other. */
+void sl__bias_gradient_bf16(int64_t rows, int64_t columns, const uint16_t *dy, bool add, float *to);
 
 #endif

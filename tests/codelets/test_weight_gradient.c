@@ -119,9 +119,9 @@ static void biases_are_the_sums(void **state) {
   enum { ROWS = 9, OUT = 77, FIRST = 5, COUNT = 40 };
   float *dy = random_floats(ROWS * OUT, 3), sums[COUNT], more[COUNT];
   (void)state;
-  sl__bias_gradient(ROWS, OUT, dy, FIRST, COUNT, false, sums);
+  sl__bias_gradient(ROWS, COUNT, dy + FIRST, OUT, false, sums);
   memcpy(more, sums, sizeof more);
-  sl__bias_gradient(ROWS, OUT, dy, FIRST, COUNT, true, more);
+  sl__bias_gradient(ROWS, COUNT, dy + FIRST, OUT, true, more);
   for (int o = 0; o < COUNT; o++) {
     double want = 0;
     for (int n = 0; n < ROWS; n++) want += (double)dy[n * OUT + FIRST + o];
@@ -131,9 +131,22 @@ static void biases_are_the_sums(void **state) {
   free(dy);
 }
 
+/* A chain of floats would lose three digits. */
+static void biases_of_many_rows_keep_their_digits(void **state) {
+  enum { ROWS = 60000, OUT = 3 };
+  float *dy = random_floats(ROWS * OUT, 3), sums[OUT];
+  double want = (double)0.7f * ROWS;
+  (void)state;
+  for (int i = 0; i < ROWS * OUT; i++) dy[i] = 0.7f;
+  sl__bias_gradient(ROWS, OUT, dy, OUT, false, sums);
+  for (int o = 0; o < OUT; o++) assert_true(fabs((double)sums[o] - want) < 4e-6 * want);
+  free(dy);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_are_the_sums),
                                      cmocka_unit_test(room_is_limited),
-                                     cmocka_unit_test(biases_are_the_sums)};
+                                     cmocka_unit_test(biases_are_the_sums),
+                                     cmocka_unit_test(biases_of_many_rows_keep_their_digits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
