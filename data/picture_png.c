@@ -14,63 +14,87 @@ bool sl__is_png(const uint8_t *bytes, size_t size) {
 
 #ifdef SL_HAVE_PNG
 #include <png.h>
+#include <setjmp.h>
 
-enum { SIGNATURE = 8 }; /* bytes before the first chunk */
+/* A PNG on its way into a picture. libpng's errors do not return. */
+struct reader {
+  png_structp png;
+  png_infop info;
+  const uint8_t *bytes; /* what is left of the file */
+  size_t size;
+  jmp_buf failed;
+  const char *why;
+};
 
-/* As it is kept in the file: the eye's grey of a colour is for prepare() to make, of any kind of
- * file. */
-static const char *read_pixels(png_image *image, struct sl__picture *picture) {
-  static const png_color black = {0, 0, 0};
-  int channels = image->format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
-  const char *why =
-      sl__picture_begin(picture, image->width, image->height, channels, channels, image->height);
+static void give_up(png_structp png, const char *message) {
+  struct reader *r = png_get_error_ptr(png);
+  (void)message;
+  longjmp(r->failed, 1);
+}
+
+static void ignore_warning(png_structp png, const char *message) { (void)png, (void)message; }
+
+static void take(png_structp png, png_bytep to, size_t size) {
+  struct reader *r = png_get_io_ptr(png);
+  if (size > r->size) png_error(png, "cut short");
+  memcpy(to, r->bytes, size);
+  r->bytes += size;
+  r->size -= size;
+}
+
+/* Bytes of grey or red, green, blue, and alpha if the file has it. As they are kept in the file: no
+ * gamma, which PIL does not apply either, and the eye's grey of a colour is for prepare() to make,
+ * of any kind of file. Returns the passes over the rows. */
+static int choose_bytes(const struct reader *r) {
+  png_set_expand(r->png);
+  png_set_scale_16(r->png);
+  int passes = png_set_interlace_handling(r->png);
+  png_read_update_info(r->png, r->info);
+  return passes;
+}
+
+/* Lays pixels on black and takes their alpha away: [count, channels + 1] to [count, channels]. */
+static void blend(uint8_t *bytes, size_t count, size_t channels) {
+  const uint8_t *from = bytes;
+  for (size_t i = 0; i < count; i++, from += channels + 1)
+    for (size_t c = 0; c < channels; c++)
+      *bytes++ = (uint8_t)((from[c] * from[channels] + 127) / 255);
+}
+
+static const char *read_pixels(const struct reader *r, struct sl__picture *picture) {
+  int passes = choose_bytes(r);
+  size_t width = png_get_image_width(r->png, r->info);
+  png_uint_32 height = png_get_image_height(r->png, r->info);
+  int stride = png_get_channels(r->png, r->info), channels = stride < 3 ? 1 : 3;
+  const char *why = sl__picture_begin(picture, (int64_t)width, height, channels, stride, height);
   if (why) return why;
-  image->format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits: scaled alone, as 8 are */
-  if (!png_image_finish_read(image, &black, picture->bytes, 0, NULL))
-    return "damaged, or cut short";
-  sl__picture_lines(picture, 0, image->height);
+  for (int pass = 0; pass < passes; pass++)
+    for (png_uint_32 y = 0; y < height; y++)
+      png_read_row(r->png, picture->bytes + y * width * (size_t)stride, NULL);
+  if (stride > channels) blend(picture->bytes, width * height, (size_t)channels);
+  picture->stride = channels;
+  sl__picture_lines(picture, 0, height);
   return NULL;
 }
 
-/* Bytes of the chunk there: length, type, data, checksum; 0: its pixels or the file's end. */
-static size_t chunk_size(const uint8_t *at, size_t left) {
-  const size_t frame = 12;
-  if (left < frame || !memcmp(at + 4, "IDAT", 4)) return 0;
-  size_t length = png_get_uint_32(at);
-  return length > left - frame ? 0 : frame + length;
-}
-
-static bool is_gamma(const uint8_t *chunk) {
-  return !memcmp(chunk + 4, "gAMA", 4) || !memcmp(chunk + 4, "cICP", 4);
-}
-
-/* A copy without the chunks from which libpng would convert the values to sRGB: models are trained
- * on the stored ones, as PIL gives them. *size becomes the copy's; NULL: no memory. */
-static uint8_t *without_gamma(const uint8_t *bytes, size_t *size) {
-  uint8_t *copy = malloc(*size);
-  size_t at = SIGNATURE, to = SIGNATURE, chunk;
-  if (!copy) return NULL;
-  memcpy(copy, bytes, SIGNATURE);
-  for (; (chunk = chunk_size(bytes + at, *size - at)); at += chunk) {
-    if (is_gamma(bytes + at)) continue;
-    memcpy(copy + to, bytes + at, chunk);
-    to += chunk;
-  }
-  memcpy(copy + to, bytes + at, *size - at);
-  *size = to + (*size - at);
-  return copy;
+static const char *decode(struct reader *r, struct sl__picture *picture) {
+  r->why = "is no PNG, damaged, or cut short";
+  if (setjmp(r->failed)) return r->why;
+  png_set_read_fn(r->png, r, take);
+  png_set_benign_errors(r->png, 1); /* those that libpng can mend are warnings */
+  png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* none but the pixels' */
+  png_read_info(r->png, r->info);
+  r->why = "damaged, or cut short";
+  return read_pixels(r, picture);
 }
 
 const char *sl__png_read(const uint8_t *bytes, size_t size, struct sl__picture *picture) {
-  png_image image = {.version = PNG_IMAGE_VERSION};
-  const char *why = "is no PNG, damaged, or cut short";
-  if (size < SIGNATURE) return why;
-  uint8_t *copy = without_gamma(bytes, &size);
-  if (!copy) return "is too large for the memory";
-  if (png_image_begin_read_from_memory(&image, copy, size)) why = read_pixels(&image, picture);
-  png_image_free(&image);
-  free(copy);
+  struct reader r = {.bytes = bytes, .size = size};
+  const char *why = "is too large for the memory";
+  r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, give_up, ignore_warning);
+  r.info = r.png ? png_create_info_struct(r.png) : NULL;
+  if (r.info) why = decode(&r, picture);
+  png_destroy_read_struct(&r.png, &r.info, NULL);
   return why;
 }
 #else

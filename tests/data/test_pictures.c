@@ -347,6 +347,129 @@ static void test_png_gamma(void **state) {
   assert_non_null(sl__picture_read(bytes, size, 3, 3, &picture));
   sl__picture_free(&picture);
 }
+
+/* A PNG, interlaced or not; its samples are bytes, or pairs of them, in the order of the file. */
+struct written {
+  int colours, bits, interlace, channels;
+  uint8_t bytes[2 * MOST];
+  size_t size;
+};
+
+static void write_bytes(png_structp png, png_bytep bytes, size_t size) {
+  struct written *to = png_get_io_ptr(png);
+  assert_true(to->size + size <= sizeof to->bytes);
+  memcpy(to->bytes + to->size, bytes, size);
+  to->size += size;
+}
+
+enum { ACROSS = 13, DOWN = 11, PIXELS = ACROSS * DOWN, KEY = 7 };
+
+static const png_color palette[4] = {{10, 20, 30}, {250, 128, 1}, {77, 0, 255}, {255, 255, 255}};
+static const png_byte palette_alpha[3] = {255, 128, 1};
+
+static void write_png(struct written *to, uint8_t *samples) {
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+  png_infop info = png_create_info_struct(png);
+  const png_color_16 key = {.gray = KEY, .red = KEY, .green = KEY, .blue = KEY};
+  png_bytep rows[DOWN];
+  size_t row = (size_t)(ACROSS * to->channels * to->bits / 8);
+  for (size_t y = 0; y < DOWN; y++) rows[y] = samples + y * row;
+  to->size = 0;
+  png_set_write_fn(png, to, write_bytes, NULL);
+  png_set_IHDR(png, info, ACROSS, DOWN, to->bits, to->colours, to->interlace,
+               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  if (to->colours == PNG_COLOR_TYPE_PALETTE) {
+    png_set_PLTE(png, info, palette, 4);
+    png_set_tRNS(png, info, palette_alpha, 3, NULL);
+  } else if (!(to->colours & PNG_COLOR_MASK_ALPHA)) {
+    png_set_tRNS(png, info, NULL, 0, &key);
+  }
+  png_write_info(png, info);
+  png_write_image(png, rows);
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+}
+
+static uint8_t byte_of(const struct written *png, const uint8_t *samples, int i) {
+  if (png->bits == 8) return samples[i];
+  return (uint8_t)lrint((256 * samples[2 * i] + samples[2 * i + 1]) / 257.0);
+}
+
+/* All samples of the pixel are the transparent one. */
+static bool is_key(const struct written *png, const uint8_t *samples, int pixel) {
+  int size = png->channels * png->bits / 8;
+  for (int i = 0; i < size; i++)
+    if (samples[pixel * size + i] != (png->bits == 8 || i % 2 ? KEY : 0)) return false;
+  return true;
+}
+
+/* The value of a pixel's colour on black. */
+static int on_black(const struct written *png, const uint8_t *samples, int pixel, int colour) {
+  if (png->colours == PNG_COLOR_TYPE_PALETTE) {
+    int i = samples[pixel], alpha = i < 3 ? palette_alpha[i] : 255;
+    const png_byte rgb[] = {palette[i].red, palette[i].green, palette[i].blue};
+    return (rgb[colour] * alpha + 127) / 255;
+  }
+  int value = byte_of(png, samples, pixel * png->channels + colour);
+  if (!(png->colours & PNG_COLOR_MASK_ALPHA)) return is_key(png, samples, pixel) ? 0 : value;
+  return (value * byte_of(png, samples, (pixel + 1) * png->channels - 1) + 127) / 255;
+}
+
+/* Every kind of pixel, interlaced or not, of 8 and 16 bits, partly transparent. */
+static void test_png_kinds(void **state) {
+  (void)state;
+  static const struct {
+    int colours, channels;
+  } kinds[] = {{PNG_COLOR_TYPE_GRAY, 1},
+               {PNG_COLOR_TYPE_GRAY_ALPHA, 2},
+               {PNG_COLOR_TYPE_RGB, 3},
+               {PNG_COLOR_TYPE_RGB_ALPHA, 4},
+               {PNG_COLOR_TYPE_PALETTE, 1}};
+  static struct written png;
+  uint8_t samples[PIXELS * 8];
+  struct sl__picture picture = {0};
+  for (int k = 0; k < 20; k++) {
+    png.colours = kinds[k / 4].colours;
+    png.channels = kinds[k / 4].channels;
+    png.bits = k & 1 ? 16 : 8;
+    png.interlace = k & 2 ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE;
+    bool indexed = png.colours == PNG_COLOR_TYPE_PALETTE;
+    if (indexed && png.bits == 16) continue;
+    for (int i = 0; i < PIXELS * 8; i++)
+      samples[i] = (uint8_t)(indexed ? i * i / 7 % 4 : i * i / 3 + 5 * i);
+    int size = png.channels * png.bits / 8;
+    for (int i = 0; i < size; i++) samples[9 * size + i] = png.bits == 8 || i % 2 ? KEY : 0;
+    if (indexed) samples[9] = 1;
+    write_png(&png, samples);
+    assert_null(sl__picture_read(png.bytes, png.size, 0, 0, &picture));
+    int channels = png.colours & PNG_COLOR_MASK_COLOR ? 3 : 1;
+    assert_true(picture.width == ACROSS && picture.height == DOWN && picture.channels == channels);
+    for (int i = 0; i < PIXELS * channels; i++)
+      assert_int_equal(picture.values[i], on_black(&png, samples, i / channels, i % channels));
+  }
+  sl__picture_free(&picture);
+}
+
+/* Cut before its last pixels it is refused; changed at any place it is read or refused. */
+static void test_damaged_png(void **state) {
+  (void)state;
+  enum { END = 12 }; /* a chunk that says nothing more */
+  static struct written png = {PNG_COLOR_TYPE_RGB_ALPHA, 16, PNG_INTERLACE_ADAM7, 4, {0}, 0};
+  uint8_t samples[PIXELS * 8];
+  struct sl__picture picture = {0};
+  for (int i = 0; i < PIXELS * 8; i++) samples[i] = (uint8_t)(i * i);
+  write_png(&png, samples);
+  for (size_t cut = 0; cut + END < png.size; cut++)
+    assert_non_null(sl__picture_read(png.bytes, cut, 0, 0, &picture));
+  assert_string_equal(sl__picture_read(png.bytes, png.size / 2, 0, 0, &picture),
+                      "damaged, or cut short");
+  for (size_t i = 4; i < png.size; i++) {
+    png.bytes[i] ^= 0x41;
+    sl__picture_read(png.bytes, png.size, 0, 0, &picture);
+    png.bytes[i] ^= 0x41;
+  }
+  sl__picture_free(&picture);
+}
 #endif
 
 static enum sl_status open_good(void) {
@@ -374,6 +497,7 @@ int main(void) {
 #endif
 #ifdef SL_HAVE_PNG
       cmocka_unit_test(test_png),         cmocka_unit_test(test_png_gamma),
+      cmocka_unit_test(test_png_kinds),   cmocka_unit_test(test_damaged_png),
 #endif
       cmocka_unit_test(test_allocations),
   };
