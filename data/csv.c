@@ -17,7 +17,7 @@ struct parser {
   const struct sl_reader_options *options;
   const struct sl__csv *like;
   struct sl__csv_cursor cursor;
-  struct sl__csv_field *first; /* the fields of the first row */
+  struct sl__csv_field *fields; /* of the row that is read */
 };
 
 /* "PATH: line 7, column 3 ("y"): " is what the message begins with. */
@@ -41,11 +41,11 @@ static enum sl_status read_first_row(struct parser *p) {
     if (csv->columns == room) {
       room = room ? 2 * room : 16;
       struct sl__csv_field *grown =
-          sl__realloc(p->first, (size_t)room, sizeof *grown, "a table's first row");
+          sl__realloc(p->fields, (size_t)room, sizeof *grown, "a table's first row");
       if (!grown) return SL_NO_MEMORY;
-      p->first = grown;
+      p->fields = grown;
     }
-    struct sl__csv_field *field = &p->first[csv->columns];
+    struct sl__csv_field *field = &p->fields[csv->columns];
     float number;
     enum sl_status status = sl__csv_next(&p->cursor, field);
     if (status != SL_OK) return status;
@@ -61,7 +61,7 @@ static enum sl_status name_columns(struct parser *p) {
   csv->column = sl__alloc((size_t)csv->columns, sizeof *csv->column, "a table's columns");
   if (!csv->column) return SL_NO_MEMORY;
   for (int c = 0; c < csv->columns; c++) {
-    const struct sl__csv_field *field = &p->first[c];
+    const struct sl__csv_field *field = &p->fields[c];
     size_t size = csv->header && field->size ? field->size : 0;
     csv->column[c].name = sl__alloc(size ? size + 1 : 12, 1, "a column's name");
     if (!csv->column[c].name) return SL_NO_MEMORY;
@@ -352,23 +352,27 @@ static enum sl_status read_value(struct parser *p, const struct sl__csv_field *f
   return isfinite(*value) ? SL_OK : bad_field(p, field, "is too large for 32 bits");
 }
 
-/* One field into the row of values; *drop: the row is to be left out. */
-static enum sl_status read_field(struct parser *p, const struct sl__csv_field *field, float *row,
-                                 bool *drop) {
-  struct sl__csv *csv = p->csv;
-  if (field->column > csv->columns)
+/* The columns of a row are those of the first one. */
+static enum sl_status check_columns(const struct parser *p, const struct sl__csv_field *field) {
+  const struct sl__csv *csv = p->csv;
+  if (field->column == csv->columns && !field->last)
     return sl__fail(SL_BAD_FILE, "%s: line %lld has more than the %d columns of the first line",
-                    csv->path, (long long)field->line, csv->columns);
+                    csv->path, (long long)p->cursor.line, csv->columns);
   if (field->last && field->column < csv->columns)
     return sl__fail(SL_BAD_FILE,
                     "%s: line %lld ends behind column %d: column %d (\"%s\") is missing", csv->path,
                     (long long)field->line, field->column, field->column + 1,
                     csv->column[field->column].name);
-  const struct sl__csv_column *column = &csv->column[field->column - 1];
-  row[field->column - 1] = 0;
-  if (column->role == SL__CSV_IGNORED) return SL_OK;
-  if (!sl__csv_is_missing(field)) return read_value(p, field, &row[field->column - 1]);
-  row[field->column - 1] = NAN;
+  return SL_OK;
+}
+
+/* NaN for a missing value, else 0; *drop: the row is to be left out for it. */
+static enum sl_status check_missing(struct parser *p, const struct sl__csv_field *field,
+                                    float *value, bool *drop) {
+  const struct sl__csv_column *column = &p->csv->column[field->column - 1];
+  *value = 0;
+  if (column->role == SL__CSV_IGNORED || !sl__csv_is_missing(field)) return SL_OK;
+  *value = NAN;
   if (p->options->missing == SL_MISSING_REFUSE && !column->may_miss)
     return bad_field(
         p, field,
@@ -394,21 +398,32 @@ static float *next_row(struct sl__csv *csv) {
   return csv->values + (size_t)csv->rows * columns;
 }
 
-/* given: its fields, or NULL: the cursor has them. */
-static enum sl_status read_row(struct parser *p, const struct sl__csv_field *given) {
-  float *row = next_row(p->csv);
-  bool drop = false;
-  struct sl__csv_field field;
-  enum sl_status status = row ? SL_OK : SL_NO_MEMORY;
+/* Takes the fields of a row, or those of the first row where it is no header. */
+static enum sl_status take_row(struct parser *p, bool taken, float *row, bool *drop) {
+  struct sl__csv_field *field = p->fields;
+  enum sl_status status;
   do {
-    if (status == SL_OK && !given) status = sl__csv_next(&p->cursor, &field);
-    if (status == SL_OK && given) field = *given++;
-    if (status == SL_OK) status = read_field(p, &field, row, &drop);
-  } while (status == SL_OK && !field.last);
-  if (status != SL_OK) return status;
-  p->csv->rows += !drop;
-  if (drop && !p->csv->dropped++) p->csv->first_dropped = field.line;
-  return SL_OK;
+    status = taken ? SL_OK : sl__csv_next(&p->cursor, field);
+    if (status == SL_OK) status = check_columns(p, field);
+    if (status == SL_OK) status = check_missing(p, field, row++, drop);
+  } while (status == SL_OK && !field++->last);
+  return status;
+}
+
+/* What a row that is left out has is no value of its columns: no text, no class, no kind. */
+static enum sl_status read_row(struct parser *p, bool taken) {
+  struct sl__csv *csv = p->csv;
+  float *row = next_row(csv);
+  bool drop = false;
+  enum sl_status status = row ? take_row(p, taken, row, &drop) : SL_NO_MEMORY;
+  if (status == SL_OK && drop && !csv->dropped++)
+    csv->first_dropped = p->fields[csv->columns - 1].line;
+  if (status != SL_OK || drop) return status;
+  for (int c = 0; status == SL_OK && c < csv->columns; c++)
+    if (csv->column[c].role != SL__CSV_IGNORED && !isnan(row[c]))
+      status = read_value(p, &p->fields[c], &row[c]);
+  csv->rows++;
+  return status;
 }
 
 /* ---- the texts of a column ---- */
@@ -513,8 +528,8 @@ static enum sl_status check_kinds(const struct sl__csv *csv) {
 
 static enum sl_status read_rows(struct parser *p) {
   struct sl__csv *csv = p->csv;
-  enum sl_status status = csv->header ? SL_OK : read_row(p, p->first);
-  while (status == SL_OK && sl__csv_more(&p->cursor)) status = read_row(p, NULL);
+  enum sl_status status = csv->header ? SL_OK : read_row(p, true);
+  while (status == SL_OK && sl__csv_more(&p->cursor)) status = read_row(p, false);
   if (status != SL_OK) return status;
   if (csv->rows == 0)
     return sl__fail(SL_BAD_FILE, "%s: has no rows%s", csv->path,
@@ -542,7 +557,7 @@ out:
     sl__words_free(&csv->column[c].words); /* it points into the bytes */
     csv->column[c].words = (struct sl__word_table){0};
   }
-  free(p.first);
+  free(p.fields);
   return status;
 }
 

@@ -266,6 +266,32 @@ static void test_missing(void **state) {
   sl__csv_free(&csv);
 }
 
+/* Rows that are left out give their columns no texts, classes or kinds; their columns count. */
+static void test_dropped_rows(void **state) {
+  (void)state;
+  struct sl_reader_options options = {.target = "y", .missing = SL_MISSING_DROP};
+  struct sl__csv csv;
+  OK(parse("a,y\n1,p\n-1,q\n,zz\n", &options, &csv));
+  assert_int_equal(csv.column[1].level_count, 2);
+  sl__csv_free(&csv);
+  OK(parse("k,a,y\nu,1,1\nv,,2\nw,3,3\n", &options, &csv));
+  assert_int_equal(csv.column[0].level_count, 2);
+  assert_string_equal(csv.column[0].levels[1], "w");
+  assert_true(csv.rows == 2 && csv.values[3] == 1 && csv.dropped == 1 && csv.first_dropped == 3);
+  sl__csv_free(&csv);
+  check_values("-,,1\n1,2,3\n1e99,,5\n",
+               &(struct sl_reader_options){.target = "3", .missing = SL_MISSING_DROP}, 1, 3,
+               VALUES(1, 2, 3));
+  FAILS(parse("a,y\n1,2\n,3,4\n", &options, &csv), SL_BAD_FILE, "line 3 has more than the 2");
+  sl__csv_free(&csv);
+  FAILS(parse("a,b,y\n1,2,3\n,2\n", &options, &csv), SL_BAD_FILE, "line 3 ends behind column 2");
+  sl__csv_free(&csv);
+  options.missing = SL_MISSING_MEAN;
+  OK(parse("k,a,y\nu,1,1\nv,3,\nw,,3\n", &options, &csv));
+  assert_true(csv.rows == 2 && csv.column[0].level_count == 2);
+  sl__csv_free(&csv);
+}
+
 /* Decimal points, whatever the program's locale. */
 static void test_locale(void **state) {
   (void)state;
@@ -600,6 +626,7 @@ int main(void) {
       cmocka_unit_test(test_validation_file), cmocka_unit_test(test_folds),
       cmocka_unit_test(test_allocations),     cmocka_unit_test(test_inputs_only),
       cmocka_unit_test(test_inputs_only_set), cmocka_unit_test(test_same_names),
+      cmocka_unit_test(test_dropped_rows),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }
