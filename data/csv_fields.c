@@ -135,7 +135,7 @@ enum sl_status sl__csv_next(struct sl__csv_cursor *c, struct sl__csv_field *fiel
 }
 
 bool sl__csv_wide_number(const struct sl__csv_field *field, double *value) {
-  char text[128];
+  char text[1100]; /* the longest one that has no digit too many: -0. and the least double's 1074 */
   if (field->size >= sizeof text) return false;
   memcpy(text, field->text, field->size);
   text[field->size] = '\0';

@@ -52,6 +52,12 @@ static void test_fields(void **state) {
     check_values(same[i], &to_y, 2, 2, VALUES(1.5f, 2, -3, 400));
   /* without a header columns have numbers */
   check_values("1,2\n3,4\n", &(struct sl_reader_options){.target = "2"}, 2, 2, VALUES(1, 2, 3, 4));
+  static const int digits[] = {1, 125, 126, 200, 1075}; /* all that a double can have */
+  for (size_t i = 0; i < sizeof digits / sizeof *digits; i++) {
+    char text[2048];
+    snprintf(text, sizeof text, "x,y\n%.*f,2\n3,4\n", digits[i], -0.5);
+    check_values(text, &to_y, 2, 2, VALUES(-0.5f, 2, 3, 4));
+  }
 }
 
 static void test_quotes(void **state) {
