@@ -45,12 +45,19 @@ static bool is_member(const struct sl__zip_member *member, const char *name) {
          !memcmp(member->name + length, ".npy", strlen(".npy"));
 }
 
+/* The last one of that name: an archive that was written to again has the older ones, too. */
 static enum sl_status find_member(struct sl__zip *zip, const char *name,
                                   struct sl__zip_member *member, bool *found) {
+  struct sl__zip_member next;
   enum sl_status status;
+  bool more = false;
+  *found = false;
   do {
-    status = sl__zip_next(zip, member, found);
-  } while (status == SL_OK && *found && !is_member(member, name));
+    status = sl__zip_next(zip, &next, &more);
+    if (status != SL_OK || !more || !is_member(&next, name)) continue;
+    *member = next;
+    *found = true;
+  } while (status == SL_OK && more);
   return status;
 }
 

@@ -228,6 +228,16 @@ static void test_archives(void **state) {
   }
 }
 
+/* Of two members of one name the last one is meant, as of NumPy. */
+static void test_same_members(void **state) {
+  (void)state;
+  const struct member members[] = {{"x.npy", labels_file(), false},
+                                   {"y.npy", targets_file(), false},
+                                   {"x.npy", inputs_file(false), true}};
+  put_bytes("set.npz", zip_of(members, 3, false));
+  check_parts(in_folder("set.npz"), (struct sl_reader_options){0}, 1, false);
+}
+
 /* A file that numpy itself has written: numpy.savez_compressed("numpy.npz", x=..., y=...). */
 static void test_numpy(void **state) {
   (void)state;
@@ -866,6 +876,7 @@ int main(void) {
       cmocka_unit_test(test_cut),
       cmocka_unit_test(test_pairs),
       cmocka_unit_test(test_archives),
+      cmocka_unit_test(test_same_members),
       cmocka_unit_test(test_numpy),
       cmocka_unit_test(test_parts),
       cmocka_unit_test(test_named_beside_parts),
