@@ -160,9 +160,13 @@ net digits.json '[1, 28, 28]' '{"name": "fc", "kind": "dense", "features": 10}'
 run digits.json --data digits --steps 5 --save five.json
 head -c 784 bits | array bytes.npy '(1, 1, 28, 28)'
 { printf 'P5 28 28 255\n'; head -c 784 bits | tr 01 '\000\001'; } >bytes.pgm
-answer five.json bytes.pgm && sed 's/bytes.pgm/bytes.npy/' answers >picture &&
+answer five.json bytes.pgm && cp answers picture.pgm &&
+  sed 's/bytes.pgm/bytes.npy/' answers >picture &&
   answer five.json bytes.npy && cmp -s answers picture
 verdict $? "bytes of an array are those of a picture"
+cp bytes.npy BYTES.NPY
+answer five.json BYTES.NPY && sed 's/BYTES.NPY/bytes.pgm/' answers | cmp -s - picture.pgm
+verdict $? "a name in capitals is one of an array, too"
 
 # ---- a text, for a model of tokens ----
 lm() {

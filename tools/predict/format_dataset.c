@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "tools/predict/failure.h"
@@ -18,9 +19,9 @@ const struct sl_dataset_format *dataset_kind(const char *name) {
 /* Are its samples read without targets, all of them? A table has the inputs' columns then, whatever
  * others there are, and an .npy file, or a slice of it, the inputs. */
 static bool is_inputs_only(const struct samples *s) {
-  const char *name = s->path, *slice = strstr(name, ".npy[");
+  const char *name = s->path, *slice = strcasestr(name, ".npy[");
   size_t length = slice ? (size_t)(slice - name) + 4 : strlen(name), suffix = strlen(".npy");
-  return (length > suffix && !strncmp(name + length - suffix, ".npy", suffix)) ||
+  return (length > suffix && !strncasecmp(name + length - suffix, ".npy", suffix)) ||
          (s->kind->own && !strcmp(s->kind->name, "a table"));
 }
 
