@@ -478,6 +478,15 @@ refused 1 "in colour, the model takes 28 x 28 in grey" "$x" colour.ppm
 head -c 200 digit.pgm >cut.pgm; refused 1 "cut short" "$x" cut.pgm
 { cat digit.pgm; echo rest; } >rest.pgm; refused 1 "is neither PGM" "$x" rest.pgm
 refused 1 "--format raw is of files" --format raw "$x" digits
+refused 1 "digit.pgm: is no IDX file: leave --labels out" --labels labels-idx1-ubyte "$x" digit.pgm
+refused 1 "digits: is no IDX file" --labels labels-idx1-ubyte "$x" digits
+held="nothing of it was held back: leave --validation and --fold out"
+refused 1 "digit.pgm: $held" --fold 1/5 "$x" digit.pgm
+refused 1 "images-idx3-ubyte: $held" --validation .3 "$x" images-idx3-ubyte
+refused 1 "digits: $held" --fold 1/5 "$x" digits
+for option in --labels --validation --fold; do
+  refused 2 "$option: $l is a language model" $option 1/5 "$l" valid
+done
 layer='{"name": "fc", "kind": "dense", "inputs": ["input"], "features": 10, "no_bias": true}'
 made flat '[784]' "$layer" \
   '{"fc.weight": {"dtype": "F32", "shape": [10, 784], "data_offsets": [0, 31360]}}' 31360

@@ -175,6 +175,14 @@ static int list_outputs(const struct program *p, const struct engine *engine,
              : code;
 }
 
+/* The first option given that is of samples, not of text; else NULL. */
+static const char *sample_option(const struct image_options *options) {
+  return options->labels       ? "--labels"
+         : options->validation ? "--validation"
+         : options->fold       ? "--fold"
+                               : NULL;
+}
+
 static int check_language(const struct program *p, const struct engine *engine) {
   char text[96];
   const struct sl_shape *output = sl_model_output(engine->model);
@@ -184,6 +192,9 @@ static int check_language(const struct program *p, const struct engine *engine) 
                 p->engine.model, text, (long long)engine->words);
   if (engine->tokens && p->task)
     return fail(EXIT_USAGE, "--task: %s is a language model", p->engine.model);
+  const char *option = sample_option(&p->images);
+  if (engine->tokens && option)
+    return fail(EXIT_USAGE, "%s: %s is a language model", option, p->engine.model);
   bool text_wanted = p->images.format == FORMAT_TEXT || p->images.format == FORMAT_TOKENS;
   if (engine->tokens && p->images.format != FORMAT_AUTO && !text_wanted)
     return fail(EXIT_USAGE, "--format: %s is a language model: it reads text and tokens",

@@ -92,11 +92,22 @@ static int open_set(struct samples *s) {
   return EXIT_DONE;
 }
 
+/* Options that say nothing of this input. */
+static int check_options(const struct samples *s) {
+  bool own = s->kind && s->kind->own && !s->kind->generated;
+  if (s->options->labels && s->format != &idx_format)
+    return samples_bad(s, "is no IDX file: leave --labels out");
+  if (!own && (s->options->validation || s->options->fold))
+    return samples_bad(s, "nothing of it was held back: leave --validation and --fold out");
+  return EXIT_DONE;
+}
+
 static int open_one(struct samples *s) {
   s->kind = dataset_kind(s->path);
   if (s->options->arrays && !s->kind)
     return samples_bad(s, "has no arrays by name; leave --inputs out");
   int code = s->kind ? open_set(s) : open_file(s);
+  if (code == EXIT_DONE) code = check_options(s);
   return code == EXIT_DONE && s->format->open ? s->format->open(s) : code;
 }
 
