@@ -3,6 +3,7 @@
 #ifndef SL_CODELETS_SOFTMAX_XENT_H
 #define SL_CODELETS_SOFTMAX_XENT_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,6 +40,12 @@ SL__HOST_DEVICE SL__INLINE struct sl__xent_parts sl__xent_parts_of(const struct 
   struct sl__xent_parts parts = {(1 - smoothing) * (weights ? (double)weights[label] : 1),
                                  smoothing / (double)a->classes};
   return parts;
+}
+
+/* A loss that is to be multiplied by weight: 0 where that is 0, since a masked class's loss is
+ * infinite. One that is not a number stays: the loss check reports it. */
+SL__HOST_DEVICE SL__INLINE double sl__xent_weighed(double weight, double loss) {
+  return weight > 0 || isnan(loss) ? loss : 0;
 }
 
 /* The sums over a task's rows, before the rounding to stats. */

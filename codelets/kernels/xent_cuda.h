@@ -63,7 +63,7 @@ struct xent_line {
     for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
       double weight = weights ? static_cast<double>(weights[c]) : 1;
       all += weight;
-      loss += weight * (log_sum - static_cast<double>(at(c)));
+      loss += weight * sl__xent_weighed(weight, log_sum - static_cast<double>(at(c)));
     }
     all = TEAM::sum(all);
     loss = TEAM::sum(loss);
@@ -74,7 +74,8 @@ struct xent_line {
       double e = static_cast<double>(sl__exp(at(c) - most));
       out[c] = narrow<T>(static_cast<float>(static_cast<double>(a.scale) * (factor * e - target)));
     }
-    return parts.label_part * (log_sum - logit) + parts.class_part * loss;
+    return parts.label_part * sl__xent_weighed(parts.label_part, log_sum - logit) +
+           parts.class_part * sl__xent_weighed(parts.class_part, loss);
   }
 };
 

@@ -765,7 +765,8 @@ struct sl_loss {
   float delta;           /**< SL_LOSS_HUBER: above 0; 0 means 1 */
   float label_smoothing; /**< SL_LOSS_CROSS_ENTROPY: from 0 to 1 */
   /** SL_LOSS_CROSS_ENTROPY: a weight above or equal 0 for each output, [class_count]; the mean is
-   * divided by the labels' weights. NULL: all 1. It is copied. */
+   * divided by the labels' weights. A class of weight 0 may have logits of -infinity. NULL: all 1.
+   * It is copied. */
   const float *class_weights;
   int class_count;
   struct sl_own_loss own; /**< SL_LOSS_OWN */

@@ -271,6 +271,41 @@ static void smoothing_and_weights_match(void **state) {
   check_weighted(9, 10, 0.2, true, true);
 }
 
+static double *masked_loss(double mask, int32_t last_label, double smoothing, double last_weight) {
+  double z[] = {0.5, mask, 2, -1, mask, 0.25}, w[] = {1, last_weight, 2};
+  int32_t labels[] = {isnan(mask) ? SL_IGNORE : 2, last_label};
+  struct sl__tensor *tz = tensor(SL_SHAPE(2, 3), z), *tl = integers(SL_SHAPE(2), labels);
+  struct sl__tensor *tw = tensor(SL_SHAPE(3), w), *stats = tensor(SL_SHAPE(4), NULL);
+  struct sl__tensor *dz = tensor(SL_SHAPE(2, 3), NULL);
+  OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, stats, dz, 1, 0, 0},
+                      (float)smoothing, tw));
+  double *s = take(stats), *gradient = take(dz), *all = zeros(7);
+  memcpy(all, gradient, 6 * sizeof *all);
+  all[6] = s[0];
+  free(s), free(gradient);
+  sl__tensor_free(tz), sl__tensor_free(tl), sl__tensor_free(tw);
+  return all;
+}
+
+/* A logit of -infinity masks its class: where its loss has no weight, all is as with a logit that
+ * is far below the others. */
+static void masked_classes_without_weight_count_nothing(void **state) {
+  (void)state;
+  const struct {
+    int32_t label;
+    double smoothing, weight;
+  } cases[] = {{0, 0, 1}, {0, 0.25, 0}, {1, 0, 0}, {1, 0.25, 0}, {0, 1, 0}};
+  for (int i = 0; i < 5; i++) {
+    double *far = masked_loss(-1e4, cases[i].label, cases[i].smoothing, cases[i].weight);
+    double *masked = masked_loss(-INFINITY, cases[i].label, cases[i].smoothing, cases[i].weight);
+    for (int k = 0; k < 7; k++) assert_true(masked[k] == far[k]);
+    free(masked), free(far);
+  }
+  double *lost = masked_loss(NAN, 1, 0, 0); /* but what is not a number is reported */
+  assert_true(isnan(lost[6]));
+  free(lost);
+}
+
 /* ---- losses of targets ---- */
 
 struct regression {
@@ -462,6 +497,7 @@ int main(void) {
                                      cmocka_unit_test(first_of_equals_counts),
                                      cmocka_unit_test(shapes_are_checked),
                                      cmocka_unit_test(smoothing_and_weights_match),
+                                     cmocka_unit_test(masked_classes_without_weight_count_nothing),
                                      cmocka_unit_test(losses_of_targets_match),
                                      cmocka_unit_test(chunks_of_targets_match),
                                      cmocka_unit_test(hard_targets)};
