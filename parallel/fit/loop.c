@@ -21,7 +21,7 @@ static enum sl_status note_step(struct sl__fit *fit, const struct sl_report *rep
   if (fit->distributed && !fit->in_step && !fit->works) return SL_OK; /* a server has no loss */
   double rate = sl__meter_add(&fit->meter, report->samples);
   clock_step(&fit->clock);
-  fit->epoch_loss += report->loss * report->terms;
+  fit->epoch_loss += report->part_count ? report->loss * report->terms : fit->trainer->loss_sums[0];
   fit->epoch_terms += report->terms;
   fit->samples += report->samples;
   sl__progress_step(&fit->progress, report, rate);

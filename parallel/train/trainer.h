@@ -65,6 +65,9 @@ struct sl_trainer {
   int in_flight; /* most pending steps */
   bool adapts;   /* with few slots of a loader there are fewer */
   struct sl__pending_step pending[SL__MAX_IN_FLIGHT];
+  /* Sums of each part's losses in the step that was reported last. A mean over several steps needs
+   * them: a step's own mean is 0 where no label has weight, and smoothing has a loss there. */
+  double loss_sums[SL_MAX_FIELDS];
   int64_t submitted, finished; /* of the pending steps, whether they train or evaluate */
   int64_t awaited;             /* one wait was for all steps before this one */
   int64_t timed; /* finished steps at timed_s: what tells short steps from long ones */

@@ -385,6 +385,7 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
     status = check_stats(t, p, i, stats + 4 * i);
   SL__TRY(t->is_async ? announce(t, status) : status); /* with a common step all ranks see it */
   *report = p->report;
+  for (int i = 0; i < sl__loss_terms(&t->loss); i++) t->loss_sums[i] = (double)stats[4 * i];
   if (t->loss.part_count)
     report_parts(t, p, stats, report);
   else
@@ -447,14 +448,10 @@ struct sums {
   double loss[SL_MAX_FIELDS], terms[SL_MAX_FIELDS], right, samples;
 };
 
-static void add_report(const struct sl_report *r, struct sums *s) {
-  if (!r->part_count) {
-    s->loss[0] += r->loss * r->terms;
-    s->terms[0] += r->terms;
-  }
-  for (int i = 0; i < r->part_count; i++) {
-    s->loss[i] += r->part_loss[i] * r->part_terms[i];
-    s->terms[i] += r->part_terms[i];
+static void add_report(const struct sl_trainer *t, const struct sl_report *r, struct sums *s) {
+  for (int i = 0; i < sl__loss_terms(&t->loss); i++) {
+    s->loss[i] += t->loss_sums[i];
+    s->terms[i] += r->part_count ? r->part_terms[i] : r->terms;
   }
   s->right += r->accuracy * (double)r->samples;
   s->samples += (double)r->samples;
@@ -474,7 +471,7 @@ static enum sl_status evaluate(struct sl_trainer *trainer, struct sl_loader *loa
     }
     struct sl_report r;
     status = finish(trainer, &r);
-    if (status == SL_OK) add_report(&r, &s);
+    if (status == SL_OK) add_report(trainer, &r, &s);
   }
   trainer->failed = status != SL_OK;
   *loss = 0;

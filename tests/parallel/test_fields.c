@@ -190,6 +190,35 @@ static void parts_have_settings(void **state) {
   sl_dataset_free(set);
 }
 
+/* The mean of a part does not depend on the batch, not even where a batch's labels have no weight.
+ */
+static void evaluations_add_up_parts(void **state) {
+  (void)state;
+  const float weights[F_KINDS] = {0, 2, 1};
+  const struct sl_loss_part part = {
+      .output = "kind",
+      .loss = {.class_weights = weights, .class_count = F_KINDS, .label_smoothing = 0.2f}};
+  struct sl_dataset *set = f_set(true);
+  double mean[2], accuracy;
+  for (int i = 0; i < 2; i++) {
+    struct sl_model *model = f_model(context);
+    struct sl_loader *loader;
+    struct sl_trainer *trainer;
+    OK(sl_model_build(model));
+    OK(sl_loader_new(set, &(struct sl_loader_options){.batch = i ? F_BATCH : 1}, &loader));
+    OK(sl_trainer_new(
+        model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+        &(struct sl_trainer_options){.replicas = 1, .loss = {.parts = &part, .part_count = 1}},
+        &trainer));
+    OK(sl_trainer_evaluate(trainer, loader, &mean[i], &accuracy));
+    sl_trainer_free(trainer);
+    sl_loader_free(loader);
+    sl_model_free(model);
+  }
+  assert_true(fabs(mean[0] - mean[1]) < 1e-6 * mean[1]);
+  sl_dataset_free(set);
+}
+
 /* Two outputs of one target, with losses of their own: each part's mean is that of the output
  * against the target, and the gradient that of both. */
 static void parts_may_share_a_target(void **state) {
@@ -517,6 +546,7 @@ int main(void) {
                                      cmocka_unit_test(bf16_is_near),
                                      cmocka_unit_test(an_output_may_have_no_part),
                                      cmocka_unit_test(parts_have_settings),
+                                     cmocka_unit_test(evaluations_add_up_parts),
                                      cmocka_unit_test(parts_may_share_a_target),
                                      cmocka_unit_test(metrics_have_their_output),
                                      cmocka_unit_test(files_keep_the_fields),
