@@ -5,6 +5,7 @@
 #define SL_CORE_BASE_JSON_H
 
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,11 @@ static inline void sl__json_append(json_t **array, json_t *value) {
   if (json_array_append_new(*array, value) == 0) return;
   json_decref(*array);
   *array = NULL;
+}
+
+/* Leaves out what is infinite or not a number: JSON has no such numbers. */
+static inline void sl__json_set_finite(json_t **object, const char *key, double value) {
+  if (isfinite(value)) sl__json_set(object, key, json_real(value));
 }
 
 /* As json_dumps, to be freed; NULL without memory, or if value is NULL. json_dumps itself may leave

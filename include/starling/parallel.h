@@ -189,16 +189,17 @@ struct sl_report {
   /** Of a loss of parts: each part's mean and its terms, as sl_trainer_part numbers them. */
   int part_count;
   double part_loss[SL_MAX_FIELDS], part_terms[SL_MAX_FIELDS];
-  /** The gradient's global norm, before it is clipped; -1 without log_gradients. */
+  /** The gradient's global norm, before it is clipped; infinite above 1.8e19, where its square is
+   * no float; -1 without log_gradients. */
   double grad_norm;
   /** With log_gradients and several replicas (of all workers together), of a batch whose samples
-   * all count; else -1: how much the gradients g of single samples (of a text: of tokens) differ
-   * from their mean G, by the norms of the replicas' gradients and of their sum (McCandlish et al.,
-   * arXiv 1812.06162, appendix A.1). grad_variance: an estimate without bias of tr Cov(g).
-   * grad_noise: grad_variance / |G|^2, the "simple noise scale", near the batch size above which
-   * more samples a step help little; -1 where the estimate of |G|^2, grad_norm^2 - grad_variance /
-   * samples, is not above 0. One step says little: take means of the variance and of |G|^2 over
-   * many. */
+   * all count, and squares that are floats; else -1: how much the gradients g of single samples (of
+   * a text: of tokens) differ from their mean G, by the norms of the replicas' gradients and of
+   * their sum (McCandlish et al., arXiv 1812.06162, appendix A.1). grad_variance: an estimate
+   * without bias of tr Cov(g). grad_noise: grad_variance / |G|^2, the "simple noise scale", near
+   * the batch size above which more samples a step help little; -1 where the estimate of |G|^2,
+   * grad_norm^2 - grad_variance / samples, is not above 0. One step says little: take means of the
+   * variance and of |G|^2 over many. */
   double grad_variance, grad_noise;
 };
 

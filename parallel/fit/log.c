@@ -166,7 +166,7 @@ int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report,
   for (int i = 0; i < report->part_count; i++)
     sl__json_set(&losses, sl_trainer_part(trainer, i), json_real(report->part_loss[i]));
   if (report->part_count) sl__json_set(&line, "losses", losses);
-  if (report->grad_norm >= 0) sl__json_set(&line, "grad_norm", json_real(report->grad_norm));
+  if (report->grad_norm >= 0) sl__json_set_finite(&line, "grad_norm", report->grad_norm);
   if (report->grad_variance >= 0)
     sl__json_set(&line, "grad_variance", json_real(report->grad_variance));
   if (report->grad_noise >= 0) sl__json_set(&line, "grad_noise", json_real(report->grad_noise));
@@ -188,11 +188,11 @@ int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluati
   if (log->file < 0) return 0;
   json_t *line = json_pack("{s:I}", "epoch", (json_int_t)result->epoch);
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-    if (!isnan(values[i].value)) sl__json_set(&line, values[i].key, json_real(values[i].value));
+    sl__json_set_finite(&line, values[i].key, values[i].value);
   for (int i = 0; i < result->output_count; i++) {
     char key[sizeof "test_" + sizeof result->outputs->name];
     snprintf(key, sizeof key, "test_%s", result->outputs[i].name);
-    sl__json_set(&line, key, json_real(result->outputs[i].value));
+    sl__json_set_finite(&line, key, result->outputs[i].value);
   }
   return sl__run_log_line(log, line);
 }

@@ -105,6 +105,7 @@ static enum sl_status report_gradients(const struct sl__pending_step *p, struct 
   SL__TRY(sl__tensor_read(p->squares[1], &parts));
   double variance = p->batch * ((double)parts - p->share * (double)square) / (1 - p->share);
   double signal = (double)square - variance / p->batch;
+  if (!isfinite(variance)) return SL_OK; /* a square is above all floats */
   report->grad_variance = variance;
   if (signal > 0) report->grad_noise = variance / signal;
 out:

@@ -1127,6 +1127,41 @@ static void metrics_of_targets(void **state) {
   close_run(&run);
 }
 
+/* Steps with gradients of norm 1e21, whose square is infinite as a float: the log has no number
+ * then. */
+static enum sl_status fit_steep(float clip, const char *log) {
+  enum { ROWS = 40 };
+  static float x[ROWS][2], y[ROWS];
+  const struct sl_dataset_options about = {
+      .name = "steep", .sample = SL_SHAPE(2), .target = SL_SHAPE(1), .count = ROWS};
+  const struct sl_fit_options options = {.log = log, .epochs = 2};
+  struct run run = {0};
+  for (int i = 0; i < ROWS; i++) {
+    x[i][0] = 1e4f, x[i][1] = -1e3f * (float)(i % 7);
+    y[i] = 1e17f;
+  }
+  OK(sl_dataset_floats(&about, x[0], y, NULL, false, &run.sets[0]));
+  OK(sl_loader_new(run.sets[0], &(struct sl_loader_options){.batch = 10}, &run.loaders[0]));
+  run.model = new_model(SL_SHAPE(2));
+  add_dense(run.model, "fc", 1, SL_INIT_DEFAULT);
+  OK(sl_trainer_new(run.model, &(struct sl_optimizer){.lr = 1e-12f, .clip = clip}, NULL,
+                    &(struct sl_trainer_options){
+                        .replicas = 2, .loss.kind = SL_LOSS_MSE, .log_gradients = log != NULL},
+                    &run.trainer));
+  enum sl_status status = fit(&run, &options, NULL);
+  close_run(&run);
+  return status;
+}
+
+static void norms_above_all_floats(void **state) {
+  (void)state;
+  const char *log = in_folder("steep.jsonl");
+  OK(fit_steep(0, log));
+  assert_int_equal(lines_with(log, "\"loss\""), 8);
+  assert_int_equal(lines_with(log, "grad_"), 0);
+  assert_int_equal(lines_with(log, "\"end\": \"done\""), 1);
+}
+
 /* The matrix is sl_trainer_measure's, in a line of its own before the last one. */
 static void a_confusion_matrix_is_logged(void **state) {
   struct run run;
@@ -1232,6 +1267,7 @@ int main(void) {
       cmocka_unit_test(a_child_does_not_keep_the_log),
       cmocka_unit_test(a_full_disk_leaves_whole_lines),
       cmocka_unit_test(metrics_of_targets),
+      cmocka_unit_test(norms_above_all_floats),
       cmocka_unit_test(without_memory),
       cmocka_unit_test(a_confusion_matrix_is_logged),
       cmocka_unit_test(pending_steps_count_once),
