@@ -42,10 +42,12 @@ SL__INLINE void sl__sum_gradients(void *buffers[], int first, int end, int64_t o
 #endif
 
 /* The factor that clips gradients: 1, or max_norm / norm if the norm (given squared) is larger.
- * Without a norm: 1. */
+ * Without a norm: 1. Gradients whose norm is infinite have no factor: NaN ends the training by the
+ * next loss, where 0 would keep it from learning unnoticed. */
 SL__HOST_DEVICE SL__INLINE float sl__clip_factor(float max_norm, const float *norm_square) {
   if (!norm_square) return 1;
   float norm = sqrtf(*norm_square);
+  if (isinf(norm)) return NAN;
   return norm > max_norm ? max_norm / norm : 1;
 }
 

@@ -676,7 +676,10 @@ struct sl_optimizer {
   /** Adam, LAMB: 0.9 and 0.999; Lion: 0.9 and 0.99; RMSprop: beta2 0.99 (alpha) */
   float beta1, beta2;
   float epsilon; /**< Adam, RMSprop: 1e-8; Adagrad: 1e-10; LAMB: 1e-6 */
-  float clip;    /**< 0: none; else the greatest global norm of the gradient */
+  /** 0: none; else the greatest global norm of the gradient. A norm above 1.8e19, whose square is
+   * no float, cannot be clipped: the parameters become NaN, and the next step fails
+   * (SL_NOT_FINITE). */
+  float clip;
   /** Averages of the parameters (Polyak, Juditsky 1992), of a trainer: after each update average =
    * average * that + parameter * (1 - that), from the first step's parameters on, as PyTorch's
    * torch.optim.swa_utils.get_ema_multi_avg_fn. From 0 to below 1; 0: none. Evaluations use them

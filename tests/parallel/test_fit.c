@@ -1160,6 +1160,9 @@ static void norms_above_all_floats(void **state) {
   assert_int_equal(lines_with(log, "\"loss\""), 8);
   assert_int_equal(lines_with(log, "grad_"), 0);
   assert_int_equal(lines_with(log, "\"end\": \"done\""), 1);
+  /* no factor is known that clips them: a run does not go on without learning */
+  assert_int_equal(fit_steep(1, NULL), SL_NOT_FINITE);
+  assert_non_null(strstr(sl_error(), "the loss is not a number"));
 }
 
 /* The matrix is sl_trainer_measure's, in a line of its own before the last one. */
