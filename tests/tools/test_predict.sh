@@ -284,6 +284,16 @@ check "and its neighbours, in order" sh -c \
 printf '2 3 4\n2\n' >numbers
 predicted tokens --format tokens "$l" numbers
 has "token numbers, no vocabulary" '"next": [{"token": '
+# logits of 1000 and -1000 for each token: e to the 2000 is no number
+printf '%s "weights": "sure.safetensors", "input": [4], "layers": [{"name": "e",
+  "kind": "embedding", "vocabulary": 2, "features": 2}]}' \
+  '{"format": "starling model", "version": 1,' >sure.json
+printf '\110\0\0\0\0\0\0\0%-72s\0\0\172\104\0\0\172\304\0\0\172\104\0\0\172\304' \
+  '{"e.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}' >sure.safetensors
+printf '0 1 0\n0 0\n' >numbers
+predicted sure --format tokens sure.json numbers
+has "a perplexity too large for a number is left out" '"log_likelihood": -2000.0, "next"'
+has "and that of the next line is not" '"log_likelihood": 0.0, "perplexity": 1.0, "next"'
 mkfifo "$work/lines"
 timeout 100 "$predict" -q "$l" - <"$work/lines" >"$work/typed" 2>"$work/err" &
 exec 3>"$work/lines"

@@ -296,7 +296,7 @@ int print_line(void *printer, const struct request *request) {
                              "index", (json_int_t)request->origins->index, "tokens",
                              (json_int_t)request->scored, "log_likelihood", sum);
   if (request->scored)
-    sl__json_set(&object, "perplexity", json_real(exp(-sum / (double)request->scored)));
+    sl__json_set_finite(&object, "perplexity", exp(-sum / (double)request->scored));
   if (p->vocabulary) sl__json_set(&object, "unknown", json_integer((json_int_t)request->unknown));
   if (p->top) sl__json_set(&object, "next", next_tokens(p, top));
   if (p->logits) sl__json_set(&object, "logits", logits_json(last, p->classes));
