@@ -240,7 +240,8 @@ static void drop_terms(struct sl__exchange *x, const struct sl__exchange_message
   for (int i = 0; i < message->count; i++) {
     int p = message->shards[i];
     for (int w = 0; w < x->ranks.workers; w++)
-      if (w != own_term(x) || sl__is_compressed(x)) sl__tensor_invalidate(x->terms[p][w]);
+      if (w != own_term(x)) sl__tensor_invalidate(x->terms[p][w]);
+    if (x->packed[p]) sl__tensor_invalidate(x->packed[p]);
     if (x->total[p]) sl__tensor_invalidate(x->total[p]);
   }
 }

@@ -6,6 +6,7 @@
  *     exact_ranks fields             a training of two outputs, each with a part of the loss
  *     exact_ranks gradients          norms and noise of gradients, against that network
  *     exact_ranks statistics         an evaluation after ranks have met different samples
+ *     exact_ranks averages FILE      averages of weights after a resume, before any step
  *     exact_ranks save FILE          some steps with compressed gradients, then a checkpoint
  *     exact_ranks load FILE OUT      loads it, and writes it again: its residuals */
 #include <stdarg.h>
@@ -410,20 +411,47 @@ static void check_statistics(void) {
   end(&t);
 }
 
-/* ---- residuals of compression ---- */
+/* ---- compressed gradients ---- */
 
-static struct training begin_compressed(void) {
-  static const struct sl_optimizer optimizer = {.lr = 0.1f};
+static struct training begin_compressed(const char *compress, float average) {
+  const struct sl_optimizer optimizer = {.lr = 0.1f, .average = average};
   const struct sl_trainer_options options = {
-      .replicas = 1, .kvstore = SL_KVSTORE_DIST_SYNC, .compress = "2bit:0.01"};
+      .replicas = 1, .kvstore = SL_KVSTORE_DIST_SYNC, .compress = compress};
   struct sl_model *model;
   TRY(sl_model_new(context, &SL_SHAPE(1, EXACT_SIDE, EXACT_SIDE), &model));
   TRY(exact_build(model));
   return begin(model, &optimizer, &options, 1);
 }
 
+static void read_average(struct training *t, float *average) {
+  TRY(sl_trainer_swap_average(t->trainer));
+  TRY(sl_trainer_settle(t->trainer, NULL));
+  TRY(sl_model_get(t->model, "fc1.weight", average));
+  TRY(sl_trainer_swap_average(t->trainer));
+  TRY(sl_trainer_settle(t->trainer, NULL));
+}
+
+static void check_resumed_averages(const char *path) {
+  static const char *const compressions[] = {"none", "fp16", "bf16", "1bit", "2bit:0.01"};
+  static float before[EXACT_PARAMETERS], after[EXACT_PARAMETERS];
+  for (size_t i = 0; i < sizeof compressions / sizeof *compressions; i++) {
+    struct training t = begin_compressed(compressions[i], 0.9f);
+    double losses[3];
+    take_steps(&t, 3, losses);
+    read_average(&t, before);
+    TRY(sl_trainer_save(t.trainer, path));
+    end(&t);
+    t = begin_compressed(compressions[i], 0.9f);
+    TRY(sl_trainer_load(t.trainer, t.loader, path));
+    read_average(&t, after);
+    end(&t);
+    check(!memcmp(before, after, sizeof before), "%s: the averages after a resume",
+          compressions[i]);
+  }
+}
+
 static void save(const char *path) {
-  struct training t = begin_compressed();
+  struct training t = begin_compressed("2bit:0.01", 0);
   double losses[3];
   take_steps(&t, 3, losses);
   TRY(sl_trainer_save(t.trainer, path));
@@ -464,7 +492,7 @@ static int compare_residuals(const struct sl__safetensors *old, const struct sl_
 
 static void load(const char *path, const char *out) {
   static const char *const layers[] = {"conv1", "fc1", "fc2"};
-  struct training t = begin_compressed();
+  struct training t = begin_compressed("2bit:0.01", 0);
   struct sl__safetensors *old, *new;
   TRY(sl_trainer_load(t.trainer, t.loader, path));
   TRY(sl_trainer_save(t.trainer, out));
@@ -492,6 +520,7 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "fields")) check_fields();
   if (!strcmp(what, "gradients")) check_all_gradients();
   if (!strcmp(what, "statistics")) check_statistics();
+  if (!strcmp(what, "averages") && argc == 3) check_resumed_averages(argv[2]);
   if (!strcmp(what, "save") && argc == 3) save(argv[2]);
   if (!strcmp(what, "load") && argc == 4) load(argv[2], argv[3]);
   sl_dataset_free(data);

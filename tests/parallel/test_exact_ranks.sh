@@ -1,7 +1,8 @@
 #!/bin/sh
 # Ranks against numbers that do not come from the library (tests/parallel/exact_ranks.c): losses and
-# weights in double precision, norms of gradients, an evaluation after ranks have met different samples, and the
-# residuals of compression when the number of workers changes.
+# weights in double precision, norms of gradients, an evaluation after ranks have met different
+# samples, averages of weights after a resume, and the residuals of compression when the number of
+# workers changes.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 program=${EXACT_RANKS:-tests/parallel/exact_ranks}
@@ -33,6 +34,7 @@ over 2 7 gradients
 over 3 7 gradients
 over 2 3 statistics
 over 3 3 statistics
+over 2 5 averages "$work/averages"
 over 2 1 save "$work/two"
 for ranks in 1 2 3; do over $ranks 3 load "$work/two" "$work/again"; done
 echo "1..$n"
