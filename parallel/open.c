@@ -75,7 +75,11 @@ static enum sl_status start_runtime(struct sl_context *c,
   if (status != SL_OK) return status;
   sl__model_folder_describe(c);
   bool pooled = !sl__memory_limit(c->memory); /* under a limit freed memory must be free */
-  if (!starpu_is_initialized()) choose_gpus(c, options);
+  if (!starpu_is_initialized()) {
+    status = sl__model_folder_check(c);
+    if (status != SL_OK) return status;
+    choose_gpus(c, options);
+  }
   status = sl__context_start(c, options, pooled);
   if (status == SL_OK) sl__gemm_open();
   return status;

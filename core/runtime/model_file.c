@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -88,7 +89,7 @@ static bool ends_in_newline(FILE *f) {
 }
 
 /* An empty file and one of another version are left to StarPU. */
-static bool is_damaged(FILE *f) {
+static bool is_model_damaged(FILE *f) {
   int64_t version, combinations;
   if (fseek(f, 0, SEEK_END) != 0 || ftell(f) == 0) return false;
   if (!ends_in_newline(f) || !read_count(f, &version)) return true;
@@ -99,11 +100,42 @@ static bool is_damaged(FILE *f) {
   return false;
 }
 
+/* ---- the formats of a machine's buses (StarPU's perfmodel_bus.c) ---- */
+
+/* Numbers of devices, each before a comment; StarPU measures anew if all but the first are lacking.
+ */
+static bool is_config_damaged(FILE *f) {
+  int64_t count;
+  return !read_count(f, &count);
+}
+
+/* Of a line; -1: a word after `texts` of them is no number. */
+static int count_words(char *line, int texts) {
+  int words = 0;
+  char *rest;
+  for (char *word = strtok_r(line, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest))
+    if (words++ >= texts && !fits(word, 'u')) return -1;
+  return words;
+}
+
+/* "# GPU NUMA0 NUMA1", then a line for each GPU: its number and as many nodes. */
+static bool is_affinity_damaged(FILE *f) {
+  char *line = NULL;
+  size_t room = 0;
+  bool whole = ends_in_newline(f) && getline(&line, &room, f) > 0;
+  int columns = whole ? count_words(line, INT_MAX) - 1 : 0;
+  while (whole && getline(&line, &room, f) > 0) whole = count_words(line, 0) == columns;
+  free(line);
+  return !whole;
+}
+
 /* ---- the file ---- */
+
+typedef bool damage_check(FILE *f);
 
 /* Locked until it is closed: StarPU locks it while it writes it. A file system may have no locks:
  * there a file that another process just writes is given time. */
-static FILE *open_damaged(const char *path) {
+static FILE *open_damaged(const char *path, damage_check *is_damaged) {
   const struct timespec pause = {.tv_nsec = 100000000};
   for (int look = 0;; look++) {
     struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -141,15 +173,55 @@ static enum sl_status set_aside(struct sl_context *context, const char *path) {
   return SL_OK;
 }
 
+/* *found: was it damaged? */
+static enum sl_status check_file(struct sl_context *context, const char *path,
+                                 damage_check *is_damaged, bool *found) {
+  enum sl_status status = SL_OK;
+  FILE *f = open_damaged(path, is_damaged);
+  *found = f != NULL;
+  if (!f) return SL_OK;
+  if (is_at(path, f)) status = set_aside(context, path);
+  fclose(f);
+  return status;
+}
+
 enum sl_status sl__model_file_check(struct sl_context *context, const char *symbol) {
   enum sl_status status = SL_OK;
   char path[PATH_MAX];
-  while (status == SL_OK) {
+  for (bool found = true; found && status == SL_OK;) {
     starpu_perfmodel_get_model_path(symbol, path, sizeof path);
-    FILE *f = *path ? open_damaged(path) : NULL;
-    if (!f) break;
-    if (is_at(path, f)) status = set_aside(context, path);
-    fclose(f);
+    if (!*path) break;
+    status = check_file(context, path, is_model_damaged, &found);
+  }
+  return status;
+}
+
+/* As StarPU names it, but for STARPU_MPI_HOSTNAMES, which needs a rank. */
+static void host_name(char *name, size_t size) {
+  const char *own = getenv("STARPU_HOSTNAME");
+  bool is_own = own && *own;
+  memset(name, 0, size);
+  if (is_own)
+    snprintf(name, size - 1, "%s", own);
+  else if (gethostname(name, size - 1) == 0)
+    name[strcspn(name, ".")] = '\0';
+}
+
+/* StarPU writes the configuration last, and measures all anew where it is missing. */
+enum sl_status sl__model_file_check_buses(struct sl_context *context, const char *folder) {
+  static const struct {
+    const char *ending;
+    damage_check *is_damaged;
+  } files[] = {{"config", is_config_damaged}, {"affinity", is_affinity_damaged}};
+  enum sl_status status = SL_OK;
+  char host[65], path[PATH_MAX];
+  bool found;
+  host_name(host, sizeof host);
+  for (size_t i = 0; i < sizeof files / sizeof *files && status == SL_OK; i++) {
+    int length = snprintf(path, sizeof path, "%s/bus/%s.%s", folder, host, files[i].ending);
+    if (length >= PATH_MAX || access(path, F_OK) != 0) break;
+    status = check_file(context, path, files[i].is_damaged, &found);
+    if (found) break;
   }
   return status;
 }

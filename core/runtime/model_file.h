@@ -9,4 +9,8 @@
  * and logs a warning: the model is then measured anew. \return SL_IO if that cannot be done. */
 enum sl_status sl__model_file_check(struct sl_context *context, const char *symbol);
 
+/* The same for the measurements of this machine's buses in a folder of models. StarPU reads them
+ * when it starts. */
+enum sl_status sl__model_file_check_buses(struct sl_context *context, const char *folder);
+
 #endif

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/runtime/log.h"
+#include "core/runtime/model_file.h"
 
 #define FOLDER "STARPU_PERF_MODEL_DIR"
 #define HOME_FOLDER "STARPU_HOME"
@@ -24,10 +26,10 @@ struct sl__model_folder {
 
 /* ---- the user's folder ---- */
 
-/* The variable that names it; NULL: none does. */
-static const char *find_variable(void) {
+/* The variable that names it, or that names a home; NULL: none does. */
+static const char *find_variable(bool home) {
   static const char *const variables[] = {FOLDER, "XDG_CACHE_HOME", HOME_FOLDER, "HOME"};
-  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+  for (size_t i = home; i < sizeof variables / sizeof *variables; i++) {
     const char *value = getenv(variables[i]);
     if (value && *value) return variables[i];
   }
@@ -52,16 +54,32 @@ static int make_path(char *path) {
   }
 }
 
-/* A full or read-only disk shows only when a file is written. */
+/* More than StarPU writes when it starts for the first time, as far as files may grow. */
+static int fill_file(int file) {
+  char zeros[1 << 12] = {0};
+  struct rlimit limit;
+  size_t left = 1 << 16;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < left) left = (size_t)limit.rlim_cur;
+  while (left) {
+    ssize_t done = write(file, zeros, left < sizeof zeros ? left : sizeof zeros);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return done ? errno : ENOSPC;
+    left -= (size_t)done;
+  }
+  return 0;
+}
+
+/* A full or read-only disk shows only when a file is written, or closed. */
 static int try_file(const char *folder) {
   char name[PATH_MAX];
   if (snprintf(name, sizeof name, "%s/.starling-XXXXXX", folder) >= (int)sizeof name)
     return ENAMETOOLONG;
   int file = mkstemp(name);
   if (file < 0) return errno;
-  close(file);
+  int error = fill_file(file);
+  if (close(file) != 0 && !error) error = errno;
   unlink(name);
-  return 0;
+  return error;
 }
 
 /* The folder, or .starpu in a home and a folder in that: nothing is made in another user's. A site
@@ -84,18 +102,27 @@ static int use_folder(struct sl__model_folder *f, const char *variable) {
 
 /* ---- the private folder ---- */
 
+static int try_private(struct sl__model_folder *f, const char *above) {
+  bool fits = snprintf(f->private, sizeof f->private, "%s/starling-XXXXXX", above) < PATH_MAX;
+  int error = !fits ? ENAMETOOLONG : mkdtemp(f->private) ? 0 : errno;
+  if (!error) {
+    error = try_file(f->private);
+    if (error) rmdir(f->private);
+  }
+  if (error) f->private[0] = '\0';
+  return error;
+}
+
 static enum sl_status make_private(struct sl__model_folder *f) {
   const char *above = getenv("TMPDIR");
   if (!above || !*above) above = "/tmp";
-  if (snprintf(f->private, sizeof f->private, "%s/starling-XXXXXX", above) >= PATH_MAX ||
-      !mkdtemp(f->private)) {
-    f->private[0] = '\0';
+  int error = try_private(f, above);
+  if (error)
     return sl__fail(
         SL_IO,
         "%s; a folder for this run alone cannot be made in %s either: %s; name a folder "
         "by " HOME_FOLDER,
-        f->why, above, strerror(errno));
-  }
+        f->why, above, strerror(error));
   snprintf(f->path, sizeof f->path, "%s", f->private);
   setenv(FOLDER, f->path, 1);
   f->sets_home = !getenv("XDG_CACHE_HOME") && !getenv(HOME_FOLDER) && !getenv("HOME");
@@ -127,7 +154,7 @@ enum sl_status sl__model_folder_open(struct sl_context *c) {
   struct sl__model_folder *f = sl__alloc(1, sizeof *f, "the folder of performance models");
   if (!f) return SL_NO_MEMORY;
   c->model_folder = f;
-  const char *variable = find_variable();
+  const char *variable = find_variable(false);
   int error = variable ? use_folder(f, variable) : ENOENT;
   if (!error) return SL_OK;
   if (variable)
@@ -144,6 +171,18 @@ void sl__model_folder_describe(struct sl_context *c) {
     sl__log(c, SL_LOG_WARNING,
             "%s; they are kept for this run only, in %s; set " HOME_FOLDER " to keep them",
             c->model_folder->why, c->model_folder->private);
+}
+
+/* StarPU looks into FOLDER first, then into the home, also where this run has a private folder. */
+enum sl_status sl__model_folder_check(struct sl_context *c) {
+  const char *folder = getenv(FOLDER), *home = find_variable(true);
+  enum sl_status status = SL_OK;
+  char path[PATH_MAX];
+  if (folder && *folder) status = sl__model_file_check_buses(c, folder);
+  if (home && status == SL_OK &&
+      snprintf(path, sizeof path, "%s/.starpu/sampling", getenv(home)) < PATH_MAX)
+    status = sl__model_file_check_buses(c, path);
+  return status;
 }
 
 const char *sl__model_folder(const struct sl_context *c) { return c->model_folder->path; }

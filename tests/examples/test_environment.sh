@@ -51,6 +51,46 @@ ended 0 "a HOME that is written for the first time" without_home env HOME="$work
 silent
 check "its folder is private" test "$(stat -c %a own/.starpu)" = 700
 
+mkdir disk
+if unshare -m mount -t tmpfs -o size=1m none disk 2>/dev/null; then
+  cat >on_disk <<'EOF'
+mount -t tmpfs -o size=1m none disk && head -c 2000000 /dev/zero >disk/zeros 2>/dev/null
+"$@"; code=$?
+[ -z "$(ls -d disk/starling-* 2>/dev/null)" ] || code=99 # the private folder
+rm disk/zeros
+exit $code
+EOF
+  ended 0 "a HOME on a full disk" without_home unshare -m sh on_disk \
+    env HOME="$work/disk" "$mlp" $short
+  told "/disk/.starpu/sampling (HOME) cannot hold StarPU's performance models: No space left"
+  ended 1 "a HOME and a TMPDIR on a full disk" without_home unshare -m sh on_disk \
+    env HOME="$work/disk" TMPDIR="$work/disk" "$mlp" $short
+  told "cannot be made in $work/disk either: No space left"
+else
+  skip "a HOME on a full disk" "no mount namespace can be made here"
+fi
+
+# StarPU aborts at these files if they are damaged.
+bus=own/.starpu/sampling/bus
+# spoilt CASE FILE TEXT: once the file has this text
+spoilt() {
+  printf "$3" >"$bus/$2"
+  ended 0 "$1" without_home env HOME="$work/own" STARPU_HOSTNAME=here "$mlp" $short
+}
+without_home env HOME="$work/own" STARPU_HOSTNAME=here "$mlp" $short >out 2>err
+for text in '' '# Current' '# Current configuration\n'; do
+  rm -f $bus/here.config.damaged
+  spoilt "$(printf "$text" | wc -c) bytes of the buses' configuration" here.config "$text"
+  told "here.config: this performance model was damaged .*anew; .* here.config.damaged"
+  check "the old file is kept" test -e $bus/here.config.damaged
+done
+for text in '' '# G' '# GPU\tNUMA0\t' '# GPU\tNUMA0\t\n0\t0\t\n1\t' '# GPU\tNUMA0\t\n0\t\n'; do
+  spoilt "$(printf "$text" | wc -c) bytes of the buses' affinity" here.affinity "$text"
+  told "here.affinity: this performance model was damaged and is measured anew"
+done
+spoilt "a whole affinity of a GPU" here.affinity '# GPU\tNUMA0\t\n0\t0\t\n'
+silent
+
 # ---- closed and full streams ----
 for streams in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
   rm -f run.jsonl
