@@ -1,5 +1,6 @@
 #include "core/runtime/context.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,13 +95,38 @@ static void choose_gpus(struct starpu_conf *conf, const struct sl__gpu_range *gp
   for (int i = 0; i < gpus->count; i++) conf->workers_cuda_gpuid[i] = (unsigned)(gpus->first + i);
 }
 
+/* StarPU aborts at a text or a negative number. Of the many variables that it reads as numbers
+ * these are those that people set for a run. */
+static enum sl_status check_environment(void) {
+  static const char *const names[] = {"STARPU_NCPU",          "STARPU_NCPUS",
+                                      "STARPU_RESERVE_NCPU",  "STARPU_NCUDA",
+                                      "STARPU_CUDA_PIPELINE", "STARPU_PREFETCH",
+                                      "STARPU_CALIBRATE",     "STARPU_BUS_CALIBRATE",
+                                      "STARPU_LIMIT_CPU_MEM", "STARPU_LIMIT_CUDA_MEM",
+                                      "STARPU_MIN_PRIO",      "STARPU_MAX_PRIO",
+                                      "STARPU_SILENT",        "STARPU_MAIN_THREAD_BIND",
+                                      "STARPU_USE_NUMA",      "STARPU_NTHREADS_PER_CORE",
+                                      "STARPU_FXT_TRACE",     "STARPU_WORKERS_NOBIND"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *text = getenv(names[i]);
+    char *end;
+    if (!text) continue;
+    long value = strtol(text, &end, 10); /* as StarPU does */
+    if (*end || value < 0 || value > INT_MAX)
+      return sl__fail(SL_BAD_ARGUMENT, "%s is '%s'; it must be a whole number from 0 on, or unset",
+                      names[i], text);
+  }
+  return SL_OK;
+}
+
 /* Of a container that has processor time for two of 64 cores, 64 workers would wait for each other.
  * StarPU counts cores, of which there may be fewer than processors: so it is started to count. */
 static enum sl_status start_starpu(const char *devices, const struct sl__gpu_range *gpus) {
   struct starpu_conf conf;
   struct sl__cgroup limits;
   bool chosen = getenv("STARPU_NCPU") || getenv("STARPU_NCPUS");
-  enum sl_status status = sl__machine_check_limits(count_cpus());
+  enum sl_status status = check_environment();
+  if (status == SL_OK) status = sl__machine_check_limits(count_cpus());
   if (status != SL_OK) return status;
   starpu_conf_init(&conf);
   conf.sched_policy_name = default_scheduler(devices);

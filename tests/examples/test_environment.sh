@@ -91,6 +91,14 @@ done
 spoilt "a whole affinity of a GPU" here.affinity '# GPU\tNUMA0\t\n0\t0\t\n'
 silent
 
+# ---- StarPU's numbers ----
+for setting in STARPU_NCPU=x STARPU_NCPU=-3 STARPU_NCPU=-1 STARPU_NCPU=2.5 STARPU_NCPUS=two \
+  STARPU_NCUDA=none STARPU_RESERVE_NCPU=5000000000 STARPU_SILENT=yes; do
+  ended 2 "$setting" timeout 60 env "$setting" "$mlp" $short
+  told "${setting%=*} is '${setting#*=}'; it must be a whole number"
+done
+ended 0 "STARPU_NCPU=+1" timeout 60 env STARPU_NCPU=+1 "$mlp" $short
+
 # ---- closed and full streams ----
 for streams in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
   rm -f run.jsonl
