@@ -65,6 +65,11 @@ refused 2 "momentum" "$lenet" --optimizer adam --momentum 0.9
 refused 2 "schedule" "$lenet" --lr-schedule linear
 refused 2 "PERIOD" "$lenet" --lr-schedule step
 refused 2 "kvstore" "$lenet" --kvstore remote
+for option in timeout=3 timeout=0 net-ports=29000-29999 net-interface=lo exchange=starpu servers=1 \
+  compress=fp16; do
+  refused 2 "only with --kvstore dist_" "$lenet" "--$option"
+done
+refused 2 "add --log FILE" "$lenet" --log-gradients
 refused 2 "init" "$lenet" --init good
 refused 2 "use f32, tf32 or bf16" "$lenet" --math fp16
 refused 2 "--math '': unknown; use f32, tf32 or bf16" "$lm" --math=

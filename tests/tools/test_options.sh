@@ -125,7 +125,7 @@ defaults lstm_lm lr 20
 defaults lstm_lm clip 0.25
 defaults lstm_lm batch 20
 defaults mlp hidden 512,512
-defaults mlp timeout 60
+defaults mlp stall-timeout 60
 defaults starling-tune least 2
 
 # ---- completion in bash ----

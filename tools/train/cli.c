@@ -44,7 +44,7 @@ void cli_default(struct cli *cli) {
                       .momentum = -1,
                       .weight_decay = -1,
                       .clip = -1,
-                      .timeout = 60,
+                      .timeout = -1,
                       .stall_timeout = 60};
 }
 

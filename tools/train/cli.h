@@ -70,7 +70,7 @@ struct cli {
   const char *compress;   /* NULL: no compression */
   int max_staleness;      /* 0: any */
   enum sl_exchange exchange;
-  double timeout;                        /* seconds; 0: none */
+  double timeout;                        /* seconds; 0: none; before the check -1: not said */
   const char *net_interface, *net_ports; /* of rank 0's heartbeat; NULL: any */
   /* files; NULL: none */
   const char *load, *load_part, *save, *best, *log;

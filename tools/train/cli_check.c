@@ -98,10 +98,15 @@ static const char *check_checkpoint(struct cli *cli) {
   return NULL;
 }
 
-static const char *check_ranks(const struct cli *cli) {
-  if ((cli->servers || cli->bigarray_bound || cli->compress) && !ranks_wanted(cli))
+/* Several processes without such a --kvstore are refused later, for that alone. */
+static const char *check_ranks(struct cli *cli) {
+  bool alone = !ranks_wanted(cli) && !ranks_strayed(cli);
+  if (alone && (cli->servers || cli->bigarray_bound || cli->compress))
     return "--servers, --bigarray-bound, --compress: only with --kvstore dist_...";
-  if (cli->exchange && !ranks_wanted(cli)) return "--exchange: only with --kvstore dist_...";
+  if (alone && cli->exchange) return "--exchange: only with --kvstore dist_...";
+  if (alone && (cli->timeout >= 0 || cli->net_interface || cli->net_ports))
+    return "--timeout, --net-interface, --net-ports: only with --kvstore dist_...";
+  if (cli->timeout < 0) cli->timeout = 60;
   if (cli->max_staleness && !ranks_are_async(cli))
     return "--max-staleness: only with --kvstore dist_async";
   return NULL;
@@ -144,6 +149,8 @@ static const char *check_search(struct cli *cli) {
 static const char *check_files(const struct cli *cli) {
   if (cli->trace_first && !cli->trace) return "--trace-steps: it belongs to --trace DIR";
   if (cli->confusion && !cli->log) return "--confusion: the matrix goes into a log; add --log FILE";
+  if (cli->log_gradients && !cli->log && !ranks_wanted(cli)) /* ranks may have one log for all */
+    return "--log-gradients: the norms go into a log; add --log FILE";
   if (cli->swap && !cli->memory_limit)
     return "--swap: it belongs to --memory-limit, which says what main memory holds";
   if (cli->load && cli->load_part)
