@@ -25,6 +25,17 @@ enum sl_status sl__text_end(struct sl__text *t, const char *what, char **text) {
   return sl__fail(SL_NO_MEMORY, "no memory for %s", what);
 }
 
+int sl__megabyte_digits(double bytes, double other) {
+  const int most = 6;
+  char text[32], others[sizeof text];
+  for (int digits = 1; digits < most; digits++) {
+    snprintf(text, sizeof text, "%.*f", digits, bytes / 1e6);
+    snprintf(others, sizeof others, "%.*f", digits, other / 1e6);
+    if (strcmp(text, others) != 0) return digits;
+  }
+  return most;
+}
+
 char *sl__trim(char *text) {
   while (isspace((unsigned char)*text)) text++;
   size_t length = strlen(text);

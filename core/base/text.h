@@ -21,6 +21,9 @@ FILE *sl__text_begin(struct sl__text *t);
  * NULL. what: "a summary". \return SL_NO_MEMORY. */
 enum sl_status sl__text_end(struct sl__text *t, const char *what, char **text);
 
+/* Decimals of MB, 1 or more, with which two numbers of bytes differ in a message. */
+int sl__megabyte_digits(double bytes, double other);
+
 /* The text without the blanks around it; changes the text. */
 char *sl__trim(char *text);
 

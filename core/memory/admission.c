@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/memory/limits.h"
 #include "core/memory/watchdog.h"
 #include "core/memory/swap.h"
@@ -188,18 +189,20 @@ static bool may_wait(void) { return starpu_worker_get_id() < 0; }
 /* need: bytes that the limit would have to be */
 static enum sl_status refuse(const struct sl__admission *a, const struct sl__admitted_task *t,
                              size_t need) {
+  double needed = (double)need, limit = (double)a->limit;
+  int digits = sl__megabyte_digits(needed, limit);
   if (a->context->swaps)
     return sl__fail(
         SL_NO_MEMORY,
-        "%s (layer %s) needs %.1f MB of main memory at once, but the limit is %.1f MB; "
+        "%s (layer %s) needs %.*f MB of main memory at once, but the limit is %.*f MB; "
         "raise it (this task alone takes cpu=%zuM), or take a smaller batch or more microbatches",
-        t->operation, t->layer, (double)need / 1e6, (double)a->limit / 1e6,
+        t->operation, t->layer, digits, needed / 1e6, digits, limit / 1e6,
         (need + (1 << 20) - 1) >> 20);
   return sl__fail(
       SL_NO_MEMORY,
-      "%s (layer %s): main memory's limit of %.1f MB is used up, %.1f MB would be needed "
+      "%s (layer %s): main memory's limit of %.*f MB is used up, %.*f MB would be needed "
       "now; raise it, or name a swap folder for what does not fit",
-      t->operation, t->layer, (double)a->limit / 1e6, (double)need / 1e6);
+      t->operation, t->layer, digits, limit / 1e6, digits, needed / 1e6);
 }
 
 /* Bytes of its own tensors, and of those that cannot move. */

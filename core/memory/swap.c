@@ -14,6 +14,7 @@
 
 #include "core/base/numbers.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/runtime/failure.h"
 
 /* A piece of the file: a tensor's, or free. */
@@ -240,12 +241,13 @@ enum sl_status sl__swap_check(const char *folder) {
     return sl__fail(SL_IO, "%s: the swap folder cannot be written to: %s", folder, strerror(errno));
   close(file);
   int64_t room = free_bytes(folder), most = (int64_t)most_bytes();
-  if (room < least || (most && most < least))
-    return sl__fail(SL_NO_MEMORY,
-                    "%s: the swap folder has room for %.1f MB, but needs at least %.1f MB; free "
-                    "space there or name another folder",
-                    folder, (double)(most && most < room ? most : room) / 1e6, (double)least / 1e6);
-  return SL_OK;
+  if (most && most < room) room = most;
+  if (room >= least) return SL_OK;
+  int digits = sl__megabyte_digits((double)room, (double)least);
+  return sl__fail(SL_NO_MEMORY,
+                  "%s: the swap folder has room for %.*f MB, but needs at least %.*f MB; free "
+                  "space there or name another folder",
+                  folder, digits, (double)room / 1e6, digits, (double)least / 1e6);
 }
 
 enum sl_status sl__swap_open(const char *folder) {

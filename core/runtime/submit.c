@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/numbers.h"
+#include "core/base/text.h"
 #include "core/runtime/chain.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/forked.h"
@@ -149,12 +150,13 @@ static enum sl_status check_memory(struct starpu_task *task, const struct sl__la
   }
   struct sl__device device;
   sl__device_of_worker(worker, &device);
+  int digits = sl__megabyte_digits((double)bytes, (double)memory);
   return sl__fail(
       SL_NO_MEMORY,
-      "%s (layer %s) needs %.1f MB at once, but %s has room for %.1f MB; take a smaller "
+      "%s (layer %s) needs %.*f MB at once, but %s has room for %.*f MB; take a smaller "
       "batch or more microbatches, or place the layer elsewhere",
-      task->cl->name, launch->name ? launch->name : "-", (double)bytes / 1e6, device.name,
-      (double)memory / 1e6);
+      task->cl->name, launch->name ? launch->name : "-", digits, (double)bytes / 1e6, device.name,
+      digits, (double)memory / 1e6);
 }
 
 /* A kernel that takes the whole tensor for its piece would compute wrong values unnoticed. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/base/machine.h"
+#include "core/base/text.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/log.h"
 #include "parallel/params/model_shards.h"
@@ -169,19 +170,20 @@ enum sl_status sl__placement_check_memory(const struct sl_model *model,
     double has = sl__device_memory(device);
     if (grid->member_of && grid->member_of[d / grid->replicas] != grid->member) continue;
     if (stage < 0 || need <= has) continue;
+    int digits = sl__megabyte_digits(need, has);
     bool swaps = device->node != STARPU_MAIN_RAM && !starpu_get_prefetch_flag();
     if (swaps && !told)
       sl__log(model->context, SL_LOG_WARNING,
-              "%s has %.1f MB, the layers there need %.1f MB: StarPU moves them out and in, which "
+              "%s has %.*f MB, the layers there need %.*f MB: StarPU moves them out and in, which "
               "takes time; more microbatches or a smaller batch need less",
-              device->name, has / 1e6, need / 1e6);
+              device->name, digits, has / 1e6, digits, need / 1e6);
     told |= swaps;
     if (swaps) continue;
     status = sl__fail(SL_NO_MEMORY,
                       "the placement cannot fit: the layers on %s (stage %d and what shares its "
-                      "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
+                      "memory) need at least %.*f MB, but it has %.*f MB; place layers elsewhere, "
                       "or take a smaller batch or more microbatches%s",
-                      device->name, stage, need / 1e6, has / 1e6,
+                      device->name, stage, digits, need / 1e6, digits, has / 1e6,
                       device->node == STARPU_MAIN_RAM
                           ? ", or name a swap folder"
                           : ", or set STARPU_PREFETCH=0: then "

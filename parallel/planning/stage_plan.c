@@ -166,10 +166,11 @@ static bool fits_main_memory(struct sl__stage_plan *p) {
   double has = sl__device_memory(&p->classes->of[0].devices[0]);
   double need = sl__cost_main_memory(&p->c, p->c.microbatches, p->c.replicas);
   if (need <= has) return true;
+  int digits = sl__megabyte_digits(need, has);
   sl__fail(SL_NO_MEMORY,
-           "the model needs %.1f MB of main memory for %d replica%s, but it has %.1f MB; take a "
+           "the model needs %.*f MB of main memory for %d replica%s, but it has %.*f MB; take a "
            "smaller batch, more microbatches or fewer replicas, or name a swap folder",
-           need / 1e6, p->c.replicas, p->c.replicas == 1 ? "" : "s", has / 1e6);
+           digits, need / 1e6, p->c.replicas, p->c.replicas == 1 ? "" : "s", digits, has / 1e6);
   p->partition = (struct sl__stage_partition){.nothing_fits = true, .too_large = -1};
   return false;
 }

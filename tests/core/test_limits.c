@@ -212,6 +212,10 @@ static void test_too_large(void **state) {
   assert_non_null(strstr(sl_error(), "fill (layer test) needs 5.2 MB"));
   assert_non_null(strstr(sl_error(), "cpu=5M"));
   sl__tensor_free(t);
+  OK(sl__tensor_temporary(context, &SL_SHAPE((1 << 20) + 64), SL_F32, &t));
+  FAILS(sl__fill(context, &plain, t, 0), SL_NO_MEMORY,
+        "needs 4.195 MB of main memory at once, but the limit is 4.194 MB");
+  sl__tensor_free(t);
   sl_close(context);
 }
 
