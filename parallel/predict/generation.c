@@ -26,13 +26,16 @@ static enum sl_status check(const struct sl_model *model, const struct sl_genera
     return sl__fail(SL_BAD_ARGUMENT,
                     "%lld tokens after a prompt of %lld; a prompt needs at least one token",
                     (long long)count, (long long)o->prompt_count);
+  if (!o->prompt)
+    return sl__fail(SL_BAD_ARGUMENT, "a prompt of %lld tokens, but prompt is NULL",
+                    (long long)o->prompt_count);
   if (!(o->temperature >= 0) || !isfinite(o->temperature))
     return sl__fail(SL_BAD_ARGUMENT, "temperature %g: must be 0 or more", (double)o->temperature);
   if (o->words < 0 || o->words > classes)
     return sl__fail(SL_BAD_ARGUMENT, "%lld words to draw from: must be 0 to %lld, the model's",
                     (long long)o->words, (long long)classes);
   for (int i = 0; i < model->count; i++)
-    if (model->layers[i].context && o->prompt_count + count - 1 > model->layers[i].context)
+    if (model->layers[i].context && count - 1 > model->layers[i].context - o->prompt_count)
       return sl__fail(
           SL_BAD_ARGUMENT,
           "%lld tokens after a prompt of %lld: layer %s (%s) takes sequences of at most "

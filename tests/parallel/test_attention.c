@@ -157,6 +157,7 @@ static void a_sequence_has_an_end(void **state) {
   OK(sl_generate(m, &options, WINDOW - 2, out));
   FAILS(sl_generate(m, &options, WINDOW - 1, out), SL_BAD_ARGUMENT,
         "layer attention (attention) takes sequences of at most 12 steps");
+  FAILS(sl_generate(m, &options, INT64_MAX, out), SL_BAD_ARGUMENT, "at most 12 steps");
   sl_model_free(m);
   struct sl_attention_options longer = rope;
   longer.context = 20;

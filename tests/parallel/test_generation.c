@@ -184,6 +184,8 @@ static void what_cannot_be_is_refused(void **state) {
   struct sl_generate_options options = {.prompt = prompt};
   assert_int_equal(sl_generate(m, &options, 1, out), SL_BAD_ARGUMENT);
   options.prompt_count = 2;
+  FAILS(sl_generate(m, &(struct sl_generate_options){.prompt_count = 2}, 1, out), SL_BAD_ARGUMENT,
+        "a prompt of 2 tokens, but prompt is NULL");
   assert_int_equal(sl_generate(m, &options, 1, out), SL_BAD_ARGUMENT);
   assert_non_null(strstr(sl_error(), "token 1 of the prompt is 7"));
   options.prompt_count = 1;
