@@ -105,3 +105,8 @@ enum sl_status sl__graph_compile(struct sl__graph *g, enum sl_status status) {
 out:
   return status;
 }
+
+void sl__graph_drop_handles(struct sl__graph *g) {
+  for (int i = 0; i < g->use_count; i++)
+    if (g->uses[i].is_internal && !g->uses[i].is_scratch) sl__tensor_drop_handle(g->uses[i].tensor);
+}

@@ -246,12 +246,17 @@ void sl__tensor_free(struct sl__tensor *t) {
   free(t->views);
   if (t->host)
     starpu_data_unregister(t->handle);
-  else
+  else if (t->handle)
     starpu_data_unregister_no_coherency(t->handle);
   if (t->owns_host) starpu_free_noflag(t->host, t->bytes);
   if (t->owns_host) tell_pinned(t->context, -(int64_t)t->bytes);
   tell_freed(t);
   free(t);
+}
+
+void sl__tensor_drop_handle(struct sl__tensor *t) {
+  starpu_data_unregister_no_coherency(t->handle);
+  t->handle = NULL;
 }
 
 void sl__tensor_free_later(struct sl__tensor *t) {

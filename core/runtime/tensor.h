@@ -88,6 +88,10 @@ void sl__tensor_free(struct sl__tensor *tensor);
 /* The same for a temporary without waiting: it goes when all tasks submitted so far have ended. */
 void sl__tensor_free_later(struct sl__tensor *tensor);
 
+/* Of a temporary that no task has used, and none will: gives back StarPU's handle, which takes some
+ * 20 kB. Shape and type stay, until sl__tensor_free. */
+void sl__tensor_drop_handle(struct sl__tensor *tensor);
+
 /* Scratch memory of at least bytes, for mode 's'; each worker has its own copy, kept between tasks.
  */
 enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl__tensor **scratch);

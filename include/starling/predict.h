@@ -18,12 +18,15 @@ extern "C" {
  * replica b of its rules, in turn).
  *
  * Memory: the activations of a worker's largest pass, where each reuses the place of one that is
- * no longer needed; sl_close frees it. Parameters are in memory more than once: as the model has
- * them, and packed or in other forms for the CPU's kernels, up to 64 MB a predictor (and an eighth
- * of a limit on main memory). Several predictors, of one model or of several, may share a context;
- * while one is open, do not train, place automatically or measure in that context: requests and
- * steps wait for each other, requests without a pause may hold a training up for ever, and what is
- * measured is wrong.
+ * no longer needed; sl_close frees it. And each of the batches that run at once has prepared the
+ * sizes that it met last, at most 64: for each of them some 70 kB and 1 kB a layer and, unless main
+ * memory is limited, the output where that is below 256 kB. To prepare a size takes as long as some
+ * batches of a small model, so a server's batches should not have many more sizes. Parameters are
+ * in memory more than once: as the model has them, and packed or in other forms for the CPU's
+ * kernels, up to 64 MB a predictor (and an eighth of a limit on main memory). Several predictors,
+ * of one model or of several, may share a context; while one is open, do not train, place
+ * automatically or measure in that context: requests and steps wait for each other, requests
+ * without a pause may hold a training up for ever, and what is measured is wrong.
  *
  * A sample's answer depends on its values, the weights and the kind of device. Its last bits also
  * depend on the number of samples that ran together (matrix products add up in another order).
@@ -60,10 +63,10 @@ SL_API enum sl_status sl_predictor_open(struct sl_model *model,
 SL_API enum sl_status sl_predict(struct sl_predictor *predictor, const void *inputs, int64_t n,
                                  float *outputs);
 
-/** The same without waiting for the answer. (The call itself may take long: it prepares the first
- * batch of each size, and may wait for memory if it is limited.) inputs and outputs belong to the
- * predictor until sl_predict_wait, which must be called once for each request: it waits, returns
- * the request's status and frees the request. NULL is legal there. */
+/** The same without waiting for the answer. (The call itself may take long: it prepares a size
+ * that it has not met lately, and may wait for memory if it is limited.) inputs and outputs belong
+ * to the predictor until sl_predict_wait, which must be called once for each request: it waits,
+ * returns the request's status and frees the request. NULL is legal there. */
 struct sl_prediction;
 SL_API enum sl_status sl_predict_submit(struct sl_predictor *predictor, const void *inputs,
                                         int64_t n, float *outputs, struct sl_prediction **request);

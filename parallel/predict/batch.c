@@ -9,16 +9,24 @@
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/graph/helper.h"
+#include "core/memory/limits.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/wait.h"
+
+/* Graphs of a slot: as many as a default predictor's batches have sizes. With more sizes, the graph
+ * that has not run for longest makes room. A capture takes 0.15 ms (4 small layers) to 2 ms (100)
+ * of one core of a virtual machine, 4 to 12 times as long as such a batch runs; a graph takes some
+ * 70 kB and 1 kB a layer. */
+enum { MOST_GRAPHS = 64 };
 
 struct sl__request_slot {
   const struct sl__served_model *served;
   struct sl__request_queue *queue;
   struct sl__grid grid; /* one replica */
   int64_t max_batch;
-  void *inputs;                   /* [max_batch, ...] */
-  struct sl__batch_graph *graphs; /* [max_batch + 1], by number of samples */
+  void *inputs; /* [max_batch, ...] */
+  struct sl__batch_graph graphs[MOST_GRAPHS];
+  int64_t batches; /* that it has begun */
   bool busy;
   /* the batch that runs, or ran last */
   struct sl__piece *pieces; /* [max_batch]; from its end on: complete requests, see answer_batch */
@@ -127,6 +135,12 @@ static void wake_callers(struct sl__request_slot *slot, int core) {
 
 static bool is_large(const struct sl__tensor *y) { return y->bytes >= (size_t)256 << 10; }
 
+/* A small output keeps its memory for the next batch of that size, unless memory is limited: then
+ * the outputs of all sizes would fill it. */
+static bool keeps_memory(const struct sl__tensor *y) {
+  return !is_large(y) && !sl__memory_limit(y->context->memory);
+}
+
 /* StarPU's callback, in any worker's thread: the output is in main memory. The lock keeps a batch
  * that was given up from writing to its requests. Callers are woken before StarPU's own work is
  * done; only the request's memory must be released before that. */
@@ -148,7 +162,7 @@ static void batch_computed(void *argument) {
   pthread_mutex_unlock(&slot->queue->lock);
   wake_callers(slot, core);
   if (!direct) starpu_data_release(y->handle);
-  if (!direct && is_large(y)) sl__tensor_invalidate(y); /* a small one may keep its memory */
+  if (!direct && !keeps_memory(y)) sl__tensor_invalidate(y);
   end_batch(slot);
 }
 
@@ -179,12 +193,24 @@ static enum sl_status submit(const struct sl__request_slot *slot, struct sl__ten
   return (alone ? sl__graph_submit_to_all : sl__graph_submit)(slot->graph, &run);
 }
 
+/* The slot's graph of that many rows, or the place for it. No batch of the slot runs. */
+static struct sl__batch_graph *graph_place(struct sl__request_slot *slot) {
+  struct sl__batch_graph *oldest = &slot->graphs[0];
+  for (int i = 0; i < MOST_GRAPHS; i++) {
+    struct sl__batch_graph *graph = &slot->graphs[i];
+    if (graph->rows == slot->rows) return graph;
+    if (graph->last_run < oldest->last_run) oldest = graph;
+  }
+  sl__batch_graph_clear(oldest);
+  return oldest;
+}
+
 static enum sl_status start_batch(struct sl__request_slot *slot) {
   struct sl_context *context = slot->served->model->context;
-  struct sl__batch_graph *batch = &slot->graphs[slot->rows];
   enum sl_status status;
   slot->graph = NULL;
   starpu_pthread_mutex_lock(&context->submit_mutex);
+  struct sl__batch_graph *batch = graph_place(slot);
   SL__TRY(sl__batch_graph_open(slot->served, &slot->grid, slot->rows, slot->inputs, batch));
   SL__TRY(fill(slot, batch->x));
   SL__TRY(sl__batch_graph_refresh(slot->served, &slot->grid));
@@ -192,6 +218,7 @@ static enum sl_status start_batch(struct sl__request_slot *slot) {
   bool direct = is_direct(slot, slot->y);
   if (direct) SL__TRY(direct_output(slot, slot->y));
   if (direct) slot->y = slot->direct;
+  batch->last_run = ++slot->batches;
   slot->graph = batch->graph;
   slot->before_us = sl__graph_computed(batch->graph);
   SL__TRY(submit(slot, direct ? slot->direct : NULL));
@@ -252,19 +279,16 @@ enum sl_status sl__request_slot_new(const struct sl__served_model *served,
   *slot = (struct sl__request_slot){.served = served, .queue = queue, .max_batch = max_batch};
   SL__TRY(slot_grid(served->model, replicas, number, &slot->grid));
   slot->inputs = sl__alloc(most, (size_t)served->sample_bytes, "a batch to predict");
-  slot->graphs = sl__alloc(most + 1, sizeof *slot->graphs, "a batch to predict");
   slot->pieces = sl__alloc(most, sizeof *slot->pieces, "a batch to predict");
-  if (!slot->inputs || !slot->graphs || !slot->pieces) status = SL_NO_MEMORY;
+  if (!slot->inputs || !slot->pieces) status = SL_NO_MEMORY;
 out:
   return status;
 }
 
 void sl__request_slot_free(struct sl__request_slot *slot) {
   if (!slot) return;
-  for (int64_t rows = 0; slot->graphs && rows <= slot->max_batch; rows++)
-    sl__batch_graph_clear(&slot->graphs[rows]);
+  for (int i = 0; i < MOST_GRAPHS; i++) sl__batch_graph_clear(&slot->graphs[i]);
   sl__tensor_free(slot->direct);
-  free(slot->graphs);
   free(slot->pieces);
   free(slot->inputs);
   sl__grid_clear(&slot->grid);

@@ -29,7 +29,9 @@ static enum sl_status capture(const struct sl__served_model *served, const struc
   if (status != SL_OK) return status;
   sl__graph_capture(batch->graph);
   status = sl__plan_submit(batch->plan, &step);
-  return sl__graph_compile(batch->graph, status);
+  status = sl__graph_compile(batch->graph, status);
+  if (status == SL_OK) sl__graph_drop_handles(batch->graph);
+  return status;
 }
 
 void sl__batch_graph_clear(struct sl__batch_graph *batch) {
@@ -47,6 +49,7 @@ enum sl_status sl__batch_graph_open(const struct sl__served_model *served,
   enum sl_type type = served->words ? SL_I32 : SL_F32;
   enum sl_status status = SL_OK;
   if (batch->graph) return SL_OK;
+  batch->rows = rows;
   SL__TRY(sl__tensor_host(model->context, &shape, type, inputs, &batch->x));
   SL__TRY(sl__plan_new(model, grid, rows, 0, false, &batch->plan));
   SL__TRY(capture(served, grid, batch));

@@ -18,9 +18,11 @@ struct sl__served_model {
 };
 
 struct sl__batch_graph {
-  struct sl__plan *plan;
+  struct sl__plan *plan; /* of its tensors only the output, and those between stages, have memory */
   struct sl__graph *graph; /* NULL: not captured yet */
   struct sl__tensor *x;    /* over the inputs' memory */
+  int64_t rows;
+  int64_t last_run; /* the number of the slot's last batch with it; 0: none */
 };
 
 /* Does nothing if the graph is captured already. */

@@ -2,6 +2,7 @@
  * whatever the threads, sizes and batches, each request gets its own; no request waits after a
  * close. On a GPU and CPUs at once (STARPU_NCUDA=1 without SL_TEST_DEVICE) answers depend on which
  * device was free; then they are near each other. */
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -521,6 +522,84 @@ static void a_stall_is_told(void **state) {
   assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* ---- memory ---- */
+
+static size_t allocated(void) {
+  struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+/* Many layers, and more sizes than a slot keeps graphs. (A sanitizer's allocator is not counted.)
+ */
+static void many_sizes_need_little_memory(void **state) {
+  (void)state;
+  enum { LAYERS = 30, WIDTH = 4, SIZES = 150, MOST_BYTES = 30000000 };
+  struct sl_model *m = new_model(SL_SHAPE(WIDTH));
+  float got[SIZES * WIDTH];
+  char name[16];
+  for (int i = 0; i < LAYERS; i++) {
+    snprintf(name, sizeof name, "fc%d", i);
+    add_dense(m, name, WIDTH, SL_INIT_HE);
+  }
+  OK(sl_model_build(m));
+  struct sl_predictor *p = predictor(m, SIZES, 0, 1);
+  OK(sl_predict(p, pixels, SIZES, got));
+  size_t before = allocated();
+  for (int round = 0; round < 2; round++)
+    for (int n = 1; n <= SIZES; n++) {
+      OK(sl_predict(p, pixels, n, got));
+      if (n % 7) continue;
+      float *want = reference(m, pixels, n);
+      assert_same(got, want, (int64_t)n * WIDTH);
+      free(want);
+    }
+  size_t after = allocated();
+  assert_true(after < before + MOST_BYTES);
+  sl_predictor_free(p);
+  sl_model_free(m);
+}
+
+enum { ASKED = 50, SIZES_ASKED = 64, ANSWER = 1000 };
+
+static void *ask_in_sizes(void *argument) {
+  float *got = calloc((size_t)SIZES_ASKED * ANSWER, sizeof *got);
+  unsigned random = 1;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < 100 && status == SL_OK; i++)
+    status = sl_predict(argument, pixels, 1 + rand_r(&random) % SIZES_ASKED, got);
+  if (status != SL_OK) fprintf(stderr, "%s\n", sl_error());
+  free(got);
+  return (void *)(intptr_t)status;
+}
+
+/* The outputs of all sizes together are larger than the limit, those that are in use are not. */
+static void a_limit_holds_for_all_sizes(void **state) {
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  int failed = 0;
+  sl_close(context);
+  OK(sl_open(
+      &(struct sl_context_options){.devices = getenv("SL_TEST_DEVICE"), .memory_limit = "cpu=6M"},
+      &context));
+  struct sl_model *m = new_model(SL_SHAPE(ASKED));
+  add_dense(m, "fc1", 100, SL_INIT_HE);
+  add_dense(m, "fc2", ANSWER, SL_INIT_HE);
+  OK(sl_model_build(m));
+  struct sl_predictor *p = predictor(m, SIZES_ASKED, 0, 0);
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, ask_in_sizes, p), 0);
+  for (int i = 0; i < THREADS; i++) {
+    void *ended;
+    pthread_join(threads[i], &ended);
+    failed += ended != NULL;
+  }
+  sl_predictor_free(p);
+  sl_model_free(m);
+  sl_close(context);
+  assert_int_equal(open_context(state), 0);
+  assert_int_equal(failed, 0);
+}
+
 /* ---- refusals ---- */
 
 static void strange_requests_are_refused(void **state) {
@@ -575,6 +654,8 @@ int main(void) {
                                      cmocka_unit_test(stages_over_devices),
                                      cmocka_unit_test(bf16_is_that_of_the_training),
                                      cmocka_unit_test(a_stall_is_told),
+                                     cmocka_unit_test(many_sizes_need_little_memory),
+                                     cmocka_unit_test(a_limit_holds_for_all_sizes),
                                      cmocka_unit_test(strange_requests_are_refused)};
   return cmocka_run_group_tests_name("predictor", tests, setup, close_context);
 }
