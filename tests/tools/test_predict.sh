@@ -213,6 +213,44 @@ refused 1 "b.npy" two.json fields
 npy fields/b '(2,)' "\\000\\000\\300\\177$one"
 refused 1 "value 2 of sample 0 is infinite or not a number" two.json fields
 
+# ---- how numbers are normalised, where the model's file does not say ----
+npy fields/b '(2,)' "$two$one"
+predicted plain two.json fields
+has "a file that says nothing: a remark" "two.json does not say how its inputs were normalised"
+predicted quiet --quiet two.json fields
+check "--quiet: none" test ! -s "$work/said"
+predicted shifted --mean 1,0,-1 --deviation 1,2,0.5 two.json fields
+has "--mean and --deviation of each input" '"place": {"values": [10.0, 38.0]}'
+check "no remark, then" sh -c "! grep -q normalised '$work/said'"
+predicted shifted --mean 1 two.json fields
+has "of all of them" '"kind": {"class": 1, "probability": 0.7310586'
+has "and the next input" '"place": {"values": [10.0, 23.0]}'
+predicted plain --normalize none two.json fields
+has "--normalize none: as they are" '"place": {"values": [12.0, 26.0]}'
+check "no remark there, either" sh -c "! grep -q normalised '$work/said'"
+refused 2 "--normalize mnist: is of pictures, and two.json takes none; give --mean" \
+  --normalize mnist two.json fields
+refused 2 "2 numbers, but the model has 3 channels" --mean 1,2 two.json fields
+refused 2 "--mean, --deviation: 4 numbers" --mean 1,2,3,4 two.json fields
+printf '{"format": "starling model", "version": 1, "weights": "one.safetensors", "input": [4],
+  "layers": [{"name": "fc", "kind": "dense", "inputs": ["input"], "features": 1,
+  "no_bias": true}]}\n' >one.json
+{
+  printf '\000\001\000\000\000\000\000\000%-256s' \
+    '{"fc.weight": {"dtype": "F32", "shape": [1, 4], "data_offsets": [0, 16]}}'
+  # shellcheck disable=SC2059 # the values are escapes
+  printf "$one$one$one$two"
+} >one.safetensors
+printf 'a,b,c,d\n5,6,7,8\n' >row.csv
+predicted row --task values one.json row.csv
+has "a table of a model that knows none" '"values": [34.0]'
+predicted row --task values --mean 5,5,5,6 --deviation 1,1,2,4 one.json row.csv
+has "and of its columns' means" '"values": [3.0]'
+predicted row --quiet --task values --mean 4 --deviation 2 one.json row.csv
+has "or one of all" '"values": [7.0]'
+predicted row one.json row.csv
+has "a guessed task: a remark" "one.json does not say what its output is; taken as logits of classes"
+
 # ---- CIFAR-10 ----
 mkdir "$work/c"
 check "pictures as CIFAR-10's files" "$files" cifar "$work/c" 40
@@ -390,6 +428,8 @@ for arguments in "" "$x" "--bench" "--bench $x digit.pgm" "--nosuch $x digit.pgm
   "--top -1 $x digit.pgm" "--top 1x $x digit.pgm" "--resize=cubic $x digit.pgm" \
   "--normalize imagenet $x digit.pgm" "--mean x $x digit.pgm" "--deviation 0 $x digit.pgm" \
   "--mean 1 --normalize none $x digit.pgm" "--mean 1,2,3 $x digit.pgm" \
+  "--mean 1, $x digit.pgm" "--mean 1 --format raw $x digit.f32" "--mean 0 $l valid" \
+  "--normalize cifar10 $x digit.pgm" \
   "--format gif $x digit.pgm" "--format text $x valid" "--format idx $l valid" \
   "--labels labels-idx1-ubyte $x digit.pgm digit.pgm" "--concurrency 2 $x digit.pgm" \
   "--math f64 $x digit.pgm" "--seconds 0 --bench $x" "--placement nosuch=cpu:0 $x digit.pgm"; do

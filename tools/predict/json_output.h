@@ -15,6 +15,7 @@ enum answer { ANSWER_CLASS, ANSWER_VALUES, ANSWER_LABELS, ANSWER_MASK };
 struct output {
   const char *name; /* NULL: the model's only one */
   enum answer answer;
+  bool guessed;         /* since neither --task nor the model's file says it */
   int64_t first, count; /* its values in the row */
   int64_t plane, width; /* of a mask: values of a plane, and of a plane's rows */
   bool has_labels;      /* a mask's planes are labels, not classes of which a pixel has one */

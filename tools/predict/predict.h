@@ -9,8 +9,9 @@
 #include "tools/predict/samples.h"
 #include "tools/predict/text_lines.h"
 
+enum { MOST_NUMBERS = 4096 }; /* a table's columns */
 struct numbers {
-  float value[3];
+  float value[MOST_NUMBERS];
   int count;
 };
 
@@ -38,7 +39,7 @@ void add_input(struct program *program, const char *name);
  */
 int find_inputs(struct program *program);
 
-/* How pictures are normalised for the model: by the options, else as the model or its input's shape
+/* How inputs are normalised for the model: by the options, else as the model or its input's shape
  * says (tools/predict/normalization.c). */
 int choose_normalization(struct program *program, const struct engine *engine);
 

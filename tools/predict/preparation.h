@@ -14,7 +14,8 @@ struct preparation {
   float mean[3], deviation[3];
   bool invert;
   enum sl__resize resize;
-  const struct sl_model_notes *notes; /* by which numbers are normalised */
+  const struct sl_model_notes *notes; /* by which numbers are normalised: the model's, or: */
+  struct sl_model_notes given;        /* with the command line's means and deviations */
 };
 
 /* Converts a picture to values of the model's input. `what` names the picture in messages. */

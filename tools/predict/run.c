@@ -123,10 +123,11 @@ static int64_t count_classes(const struct sl_shape *output) {
 
 const char *const task_names[] = {"model", "class", "values", "labels", "mask", NULL};
 
-/* An output's kind of answer: by --task, else as the model's file says. */
+/* An output's kind of answer: by --task, else as the model's file says, else guessed. */
 static enum answer choose_answer(const struct program *p, const struct sl_model_notes *notes,
-                                 enum sl_task task, const struct sl_shape *shape) {
+                                 enum sl_task task, const struct sl_shape *shape, bool *guessed) {
   bool planes = shape->ndim == 3 && shape->dim[1] * shape->dim[2] > 1;
+  *guessed = false;
   if (p->task) return (enum answer)(p->task - 1);
   switch (task) {
     case SL_TASK_CLASSES: return ANSWER_CLASS;
@@ -134,6 +135,7 @@ static enum answer choose_answer(const struct program *p, const struct sl_model_
     case SL_TASK_LABELS: return planes ? ANSWER_MASK : ANSWER_LABELS;
     case SL_TASK_UNKNOWN: break;
   }
+  *guessed = !notes->target_channels && !notes->class_count;
   return notes->target_channels ? ANSWER_VALUES : ANSWER_CLASS;
 }
 
@@ -142,8 +144,11 @@ static int add_output(const struct program *p, struct printer *printer, enum sl_
   const struct sl_shape *shape = &field->shape;
   struct output *output = &printer->outputs[printer->output_count++];
   char text[96], name[80] = "";
+  bool guessed;
+  enum answer answer = choose_answer(p, printer->notes, task, shape, &guessed);
   *output = (struct output){.name = field->name,
-                            .answer = choose_answer(p, printer->notes, task, shape),
+                            .answer = answer,
+                            .guessed = guessed,
                             .first = field->first,
                             .count = sl_shape_count(shape),
                             .plane = sl_shape_count(shape) / shape->dim[0],
@@ -176,11 +181,14 @@ static int list_outputs(const struct program *p, const struct engine *engine,
 }
 
 /* The first option given that is of samples, not of text; else NULL. */
-static const char *sample_option(const struct image_options *options) {
-  return options->labels       ? "--labels"
-         : options->validation ? "--validation"
-         : options->fold       ? "--fold"
-                               : NULL;
+static const char *sample_option(const struct program *p) {
+  return p->images.labels       ? "--labels"
+         : p->images.validation ? "--validation"
+         : p->images.fold       ? "--fold"
+         : p->normalize         ? "--normalize"
+         : p->mean.count        ? "--mean"
+         : p->deviation.count   ? "--deviation"
+                                : NULL;
 }
 
 static int check_language(const struct program *p, const struct engine *engine) {
@@ -192,7 +200,7 @@ static int check_language(const struct program *p, const struct engine *engine) 
                 p->engine.model, text, (long long)engine->words);
   if (engine->tokens && p->task)
     return fail(EXIT_USAGE, "--task: %s is a language model", p->engine.model);
-  const char *option = sample_option(&p->images);
+  const char *option = sample_option(p);
   if (engine->tokens && option)
     return fail(EXIT_USAGE, "%s: %s is a language model", option, p->engine.model);
   bool text_wanted = p->images.format == FORMAT_TEXT || p->images.format == FORMAT_TOKENS;
@@ -233,6 +241,24 @@ static void print_summary(const struct printer *done, bool text, double seconds)
   fprintf(stderr, ", %.0f %s/s\n", rate, what);
 }
 
+/* What the model's file did not say. After the answers: a failure is one line. */
+static void print_remarks(const struct program *p, const struct printer *printer) {
+  const struct preparation *how = &p->images.preparation;
+  if (!how->pictures && !how->notes->channels && p->images.format != FORMAT_RAW)
+    remark(
+        "%s does not say how its inputs were normalised; numbers are taken as they are; --mean "
+        "and --deviation, or --normalize none, say how",
+        p->engine.model);
+  for (int i = 0; i < printer->output_count; i++) {
+    const char *name = printer->outputs[i].name;
+    if (printer->outputs[i].guessed)
+      remark(
+          "%s does not say what its output%s%s is; taken as logits of classes; --task says "
+          "otherwise",
+          p->engine.model, name ? " " : "", name ? name : "");
+  }
+}
+
 static double now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -270,6 +296,7 @@ int answer(struct program *p, struct engine *engine) {
     if (code == EXIT_DONE || code == EXIT_FAILED_QUIETLY) code = end != EXIT_DONE ? end : code;
   }
   if (code == EXIT_DONE) code = flush_output();
+  if (code == EXIT_DONE && !p->quiet && !engine->tokens) print_remarks(p, &printer);
   if (code == EXIT_DONE && !p->quiet) print_summary(&printer, engine->tokens, now() - begun);
   free(printer.probabilities);
   sl_vocabulary_free(vocabulary);

@@ -13,17 +13,20 @@
 
 /* "0.5" or "0.4,0.5,0.6" */
 static const char *parse_numbers(const char *text, struct numbers *numbers) {
-  char copy[128], *rest = copy;
+  char item[64];
   double value;
-  snprintf(copy, sizeof copy, "%s", text);
   numbers->count = 0;
-  for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
-    if (numbers->count == 3) return "one number, or three";
-    const char *why = option_real(item, -1e6, 1e6, &value);
+  for (;;) {
+    size_t length = strcspn(text, ",");
+    if (numbers->count == MOST_NUMBERS)
+      return option_problem("has more than %d numbers", (int)MOST_NUMBERS);
+    snprintf(item, sizeof item, "%.*s", (int)length, text);
+    const char *why = option_real(item, -1e30, 1e30, &value);
     if (why) return option_problem("'%s' %s", item, why);
     numbers->value[numbers->count++] = (float)value;
+    if (!text[length]) return NULL;
+    text += length + 1;
   }
-  return NULL;
 }
 
 static const char *parse_mean(const struct option_row *row, const char *text, void *values) {
@@ -105,10 +108,13 @@ static const struct option_row rows[] = {
     {"invert", NULL, "Black becomes white: for digits drawn in black on white",
      FIELD(images.preparation.invert)},
     {"normalize", "NAME",
-     "How the training made its inputs from bytes: mnist, cifar10, none (0 to 1)", FIELD(normalize),
-     .unset = "as the model says", .names = normalizations, .parse = parse_normalize},
+     "How the training made its inputs from bytes: mnist, cifar10, none (0 to 1; numbers as they "
+     "are)",
+     FIELD(normalize), .unset = "as the model says", .names = normalizations,
+     .parse = parse_normalize},
     {"mean", "LIST",
-     "Instead of --normalize: means of values from 0 to 1, one for all channels or one each",
+     "Instead of --normalize: means of a picture's values from 0 to 1, or of numbers, one for all "
+     "channels (a table's columns) or one each",
      .parse = parse_mean},
     {"deviation", "LIST", "With --mean: the values' standard deviations", .parse = parse_deviation},
     {"labels", "FILE", "Labels of the one IDX file", FIELD(images.labels),
@@ -132,7 +138,8 @@ static const struct option_row rows[] = {
     {"top", "K", "The K most probable classes or next tokens; 0: none", FIELD(top), .least = 0,
      .most = MOST_TOP},
     {"logits", NULL, "The model's raw output, too", FIELD(logits)},
-    {"quiet", NULL, "No summary at the end", FIELD(quiet), .letter = 'q'},
+    {"quiet", NULL, "No summary at the end, and no remarks on what was guessed", FIELD(quiet),
+     .letter = 'q'},
 
     OPTION_TITLE("Devices:"),
     {"devices", "LIST", "cpu, cpu:0,cpu:1, cuda:0,cpu, gpu-or-cpu", FIELD(engine.devices),
@@ -178,6 +185,9 @@ static const char *check(void *input) {
     return "--concurrency, --batch, --seconds, --json: they belong to --bench";
   if (p->normalize && (p->mean.count || p->deviation.count))
     return "--normalize and --mean: give one of the two";
+  if (p->images.format == FORMAT_RAW && (p->normalize || p->mean.count || p->deviation.count))
+    return "--format raw: its values are as the model takes them; leave --normalize, --mean and "
+           "--deviation out";
   if (p->images.labels && p->input_count != 1)
     return option_problem("--labels: they are of one input, here are %d", p->input_count);
   return NULL;
