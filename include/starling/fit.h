@@ -177,7 +177,9 @@ struct sl_fit_options {
  * second call goes on where the first one ended. Steps that the program has made before count in
  * steps and in sl_fit_result.step; those that are pending end first and are not reported. After a
  * step that failed only sl_trainer_free is legal. Collective over the ranks of a dist_* trainer; a
- * rank that fails alone tells the others (sl_leave). options may be NULL, and so may result.
+ * rank that fails alone tells the others (sl_leave). A model that has no notes gets those of the
+ * training data and the loss (sl_model_note_data), so that its files say how inputs are normalised
+ * and what outputs are. options may be NULL, and so may result.
  * \return SL_BAD_ARGUMENT for options out of range or in contradiction, a metric that the data do
  * not have, a folder of checkpoints that another run uses, or that has checkpoints and resume is
  * not set; the message begins with the member's name. SL_IO for a file that cannot be written;

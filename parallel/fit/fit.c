@@ -70,6 +70,8 @@ static enum sl_status start_alone(struct sl__fit *fit) {
                     "checkpoint_minutes %g: ranks out of step (dist_async) meet after a number of "
                     "steps; name one",
                     o->checkpoint_minutes);
+  status = sl__fit_note_data(fit);
+  if (status != SL_OK) return status;
   if (o->log) fit->own_log = sl__fit_own_path(o->log, fit->rank);
   if (o->log && !fit->own_log) return SL_NO_MEMORY;
   return o->checkpoint && !fit->rank ? sl__fit_take_folder(&fit->saving.folder, o->resume) : SL_OK;

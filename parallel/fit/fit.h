@@ -112,6 +112,10 @@ bool sl__fit_is_patient(const struct sl__fit *fit);
 
 /* ---- saving.c ---- */
 
+/* Notes in the model what the data and the loss say (sl_model_note_data), for the files that are
+ * written of it. What is noted already stays. */
+enum sl_status sl__fit_note_data(struct sl__fit *fit);
+
 /* Writes the weights to path, by rank 0; NULL: nothing. */
 enum sl_status sl__fit_save_weights(struct sl__fit *fit, const char *path);
 

@@ -6,6 +6,33 @@
 #include "parallel/fit/describe.h"
 #include "parallel/fit/fit.h"
 
+static bool has_notes(const struct sl_model *model) {
+  const struct sl_model_notes *notes = sl_model_notes(model);
+  bool has = notes->channels || notes->target_channels || notes->class_count || notes->task ||
+             notes->column_count || notes->target_name_count;
+  for (int i = 0; i < SL_MAX_FIELDS; i++) has |= sl_model_output_task(model, i) != SL_TASK_UNKNOWN;
+  return has;
+}
+
+enum sl_status sl__fit_note_data(struct sl__fit *fit) {
+  struct sl_model *model = fit->trainer->model;
+  const struct sl__loss *own = &fit->trainer->loss;
+  struct sl_loss_part parts[SL_MAX_FIELDS] = {0};
+  struct sl_loss loss = own->settings;
+  if (has_notes(model)) return SL_OK;
+  for (int i = 0; i < own->part_count; i++) {
+    const struct sl__loss_part *part = &own->parts[i];
+    parts[i].loss = part->loss.settings;
+    snprintf(parts[i].output, sizeof parts[i].output, "%s", part->field.name);
+    snprintf(parts[i].target, sizeof parts[i].target, "%s", part->target_name);
+  }
+  loss.parts = parts;
+  loss.part_count = own->part_count;
+  enum sl_status status = sl_model_note_data(model, sl_loader_dataset(fit->train), &loss);
+  /* data that the notes cannot describe can be trained on all the same */
+  return status == SL_NO_MEMORY ? status : SL_OK;
+}
+
 /* The model's weights and their averages change places; of a model over several ranks rank 0 gets
  * all. Collective. */
 static enum sl_status swap_average(const struct sl__fit *fit) {

@@ -271,6 +271,8 @@ static void parts_may_share_a_target(void **state) {
   OK(sl_model_get(m, "y.weight", &got[0]));
   OK(sl_model_get(m, "z.weight", &got[1]));
   for (int i = 0; i < 2; i++) assert_true(fabs((double)(weight[i] - got[i]) - 0.1 * d[i]) < 1e-6);
+  OK(sl_fit(trainer, loader, &(struct sl_fit_options){.steps = 2}, NULL)); /* notes the tasks */
+  for (int i = 0; i < 2; i++) assert_int_equal(sl_model_output_task(m, i), SL_TASK_VALUES);
   sl_trainer_free(trainer);
   struct sl_dataset_options scaled = about;
   const float mean = 5, deviation = 2;

@@ -1165,6 +1165,29 @@ static void norms_above_all_floats(void **state) {
   assert_non_null(strstr(sl_error(), "the loss is not a number"));
 }
 
+/* As sl_model_note_data; what is noted already stays. */
+static void the_model_knows_its_data(void **state) {
+  struct run run;
+  const float mean[1] = {3}, deviation[1] = {2};
+  const struct sl_model_notes own = {.channels = 1, .mean = mean, .deviation = deviation};
+  const struct sl_fit_options options = {.steps = 1, .save = in_folder("noted.json")};
+  (void)state;
+  open_run(&run, false);
+  OK(fit(&run, &options, NULL));
+  const struct sl_model_notes *notes = sl_model_notes(run.model);
+  assert_int_equal(notes->task, SL_TASK_VALUES);
+  assert_true(notes->channels == 1 && notes->mean[0] == 0 && notes->deviation[0] == 1);
+  assert_true(notes->values && notes->target_channels == 1);
+  assert_int_equal(lines_with(in_folder("noted.json"), "\"task\": \"values\""), 1);
+  close_run(&run);
+  open_run(&run, true);
+  OK(sl_model_note(run.model, &own));
+  OK(fit(&run, &options, NULL));
+  notes = sl_model_notes(run.model);
+  assert_true(notes->mean[0] == 3 && notes->task == SL_TASK_UNKNOWN);
+  close_run(&run);
+}
+
 /* The matrix is sl_trainer_measure's, in a line of its own before the last one. */
 static void a_confusion_matrix_is_logged(void **state) {
   struct run run;
@@ -1272,6 +1295,7 @@ int main(void) {
       cmocka_unit_test(metrics_of_targets),
       cmocka_unit_test(norms_above_all_floats),
       cmocka_unit_test(without_memory),
+      cmocka_unit_test(the_model_knows_its_data),
       cmocka_unit_test(a_confusion_matrix_is_logged),
       cmocka_unit_test(pending_steps_count_once),
   };
