@@ -84,9 +84,38 @@ static enum sl_status open_set(const char *name, const struct table *table, int 
   return sl_dataset_floats(&options, table->now[0], table->later[0], NULL, true, set);
 }
 
+static enum sl_status build(struct sl_context *context, struct sl_model **model) {
+  struct sl_dense_options dense = {.features = WIDTH, .activation = SL_ACTIVATION_TANH};
+  enum sl_status status;
+  TRY(sl_model_new(context, &SL_SHAPE(3), model));
+  TRY(sl_dense(*model, "fc1", &dense));
+  TRY(sl_dense(*model, "fc2", &dense));
+  TRY(sl_dense(*model, "fc3", &(struct sl_dense_options){.features = 3}));
+out:
+  return status;
+}
+
+/* The later state of one, in the table's unit. The network takes normalised numbers and gives such;
+ * sl_fit has noted in the model how, and its file has it, too. */
+static enum sl_status answer(struct sl_model *model, const float now[3], float later[3]) {
+  const struct sl_model_notes *notes = sl_model_notes(model);
+  struct sl_predictor *predictor = NULL;
+  float normalised[3];
+  enum sl_status status;
+  TRY(sl_predictor_open(model, NULL, &predictor));
+  for (int i = 0; i < 3; i++) normalised[i] = (now[i] - notes->mean[i]) / notes->deviation[i];
+  TRY(sl_predict(predictor, normalised, 1, later));
+  for (int i = 0; i < 3; i++)
+    later[i] = later[i] * notes->target_deviation[i] + notes->target_mean[i];
+out:
+  sl_predictor_free(predictor);
+  return status;
+}
+
 int main(int argc, char **argv) {
   static struct table train, test;
   float normal[4][3]; /* means and deviations of the inputs, and of the targets */
+  float later[3];
   struct sl_context *context = NULL;
   struct sl_model *model = NULL;
   struct sl_dataset *train_set = NULL, *test_set = NULL;
@@ -98,7 +127,6 @@ int main(int argc, char **argv) {
   const int epochs = argc > 1 ? atoi(argv[1]) : 30;
   const struct sl_shape shape = SL_SHAPE(3);
   const struct sl_trainer_options options = {.loss.kind = SL_LOSS_MSE, .replicas = 2};
-  struct sl_dense_options dense = {.features = WIDTH, .activation = SL_ACTIVATION_TANH};
   if (argc > 2 || epochs < 1) return fprintf(stderr, "Usage: surrogate [EPOCHS]\n"), 2;
 
   fill(&train, TRAIN, 1);
@@ -112,22 +140,21 @@ int main(int argc, char **argv) {
   TRY(sl_loader_new(test_set, &(struct sl_loader_options){.batch = BATCH}, &test_batches));
 
   TRY(sl_open(&(struct sl_context_options){.seed = 1}, &context));
-  TRY(sl_model_new(context, &shape, &model));
-  TRY(sl_dense(model, "fc1", &dense));
-  TRY(sl_dense(model, "fc2", &dense));
-  TRY(sl_dense(model, "fc3", &(struct sl_dense_options){.features = 3}));
-  TRY(sl_model_note_data(model, train_set, &options.loss));
-
+  TRY(build(context, &model));
   TRY(sl_schedule_parse("cosine", epochs * sl_loader_length(batches), &schedule));
   TRY(sl_trainer_new(model, &(struct sl_optimizer){.kind = SL_ADAM, .lr = 0.005f}, &schedule,
                      &options, &trainer));
   const struct sl_fit_options run = {
       .epochs = epochs, .validation = test_batches, .metric = "rmse", .progress = true};
   TRY(sl_fit(trainer, batches, &run, &result));
+  TRY(sl_model_save(model, "surrogate.json"));
+  TRY(answer(model, test.now[0], later));
+  printf("measured (%.1f, %.1f, %.1f), answered (%.1f, %.1f, %.1f)\n", (double)test.later[0][0],
+         (double)test.later[0][1], (double)test.later[0][2], (double)later[0], (double)later[1],
+         (double)later[2]);
   const double rmse = result.last.rmse;
   printf("RMSE %.4f, the noise's is %.4f: the model's own error is %.4f\n", rmse, (double)noise,
          sqrt(fmax(0, rmse * rmse - (double)(noise * noise))));
-  TRY(sl_model_save(model, "surrogate.json"));
 out:
   if (status != SL_OK) fprintf(stderr, "surrogate: %s\n", sl_error());
   sl_trainer_free(trainer);

@@ -54,9 +54,11 @@ SL_API enum sl_status sl_predictor_open(struct sl_model *model,
 /** Answer n samples, and wait for the answer. From any thread. inputs: n samples of the model's
  * input shape, one after the other, float, or int32_t tokens if its first layer is an embedding; of
  * a model with several inputs a sample is a row of them, one behind the other
- * (sl_model_input_field tells where).
+ * (sl_model_input_field tells where). Inputs are what the layers take, normalised as in the
+ * training: (value - mean) / deviation of sl_model_notes, where pictures' values are from 0 to 1.
  * outputs: n times sl_model_output, float: the last layer's output, logits; of several outputs rows
- * of them (sl_model_output_field).
+ * of them (sl_model_output_field). A regression's answer in the targets' unit is output *
+ * target_deviation + target_mean of sl_model_notes. (doc/surrogate.md has a program.)
  * \return SL_BAD_ARGUMENT for n < 1, or for a token that the embedding does not have (the message
  * names it); SL_CLOSED after sl_predictor_close; the failure of a kernel, of this or
  * another object (see sl_wait); SL_STALLED if the context watches for stalls and finds one. */
