@@ -368,6 +368,25 @@ sed 's/"length": [0-9]*, //; s/, "length": [0-9]*//; s/, "context": [0-9]*//' "$
   >"$work/plain.json"
 check "a model that does not give the length of its table" \
   sh -c "! grep -q length '$work/plain.json'"
+tokenize=${TOKENIZE:-$(dirname "$predict")/starling-tokenize}
+"$tokenize" --train --vocabulary 280 --save bpe.json text >"$work/checked" 2>"$work/err"
+check "a transformer of a tokenizer's tokens" "$gpt" --data text --tokenizer bpe.json --layers 1 \
+  --heads 2 --width 8 --context 20 --batch 5 --steps 5 --quiet --save "$work/bpe.json"
+printf 'the cat\nthe old dog' >lines
+predicted bpe --top 1 "$work/bpe.json" lines
+has "its lines are scored by the tokenizer beside the model" '"next": [{"token": "'
+check "without unknown words" sh -c "! grep -q unknown '$work/bpe.jsonl'"
+printf '\nthe cat\n' >lined
+"$tokenize" --tokenizer bpe.json --output lined.bin lined >"$work/checked" 2>"$work/err"
+od -An -v -tu2 -j1024 lined.bin | tr -s ' \n' ' ' >numbers
+predicted numbers --format tokens "$work/bpe.json" numbers
+scored() { sed -n '1s/.*"tokens": \([0-9]*\), "log_likelihood": \(-[0-9.]*\).*/\1 \2/p' "$1"; }
+check "as their numbers behind a line end's" \
+  [ "$(scored "$work/bpe.jsonl")" = "$(scored "$work/numbers.jsonl")" ]
+predicted given --top 1 --vocabulary bpe.json "$work/bpe.json" lines
+check "or by one that --vocabulary names" cmp "$work/bpe.jsonl" "$work/given.jsonl"
+mkdir alone && cp "$work/bpe.json" "$work/bpe.safetensors" alone
+refused 1 "--vocabulary names the model's words or its tokenizer" alone/bpe.json lines
 printf 'the cat\n' >lines
 predicted plain --vocabulary "$work/gpt2.json.vocabulary.json" "$work/plain.json" lines
 predicted given "$work/gpt2.json" lines

@@ -268,6 +268,9 @@ int print_images(void *printer, const struct request *request) {
 /* ---- text ---- */
 
 static json_t *token_json(const struct printer *p, int64_t token) {
+  size_t length;
+  const char *bytes = p->tokenizer ? sl_tokenizer_token(p->tokenizer, token, &length) : NULL;
+  if (bytes) return text_json(bytes);
   if (!p->vocabulary) return json_integer((json_int_t)token);
   return text_json(sl_vocabulary_word(p->vocabulary, token));
 }

@@ -23,7 +23,8 @@ struct output {
 
 struct printer {
   const struct sl_model_notes *notes;
-  const struct sl_vocabulary *vocabulary; /* of text; NULL: tokens are numbers */
+  const struct sl_vocabulary *vocabulary; /* of text; this or */
+  const struct sl_tokenizer *tokenizer;   /* this; both NULL: tokens are numbers */
   int64_t classes;                        /* of text: words; else values of a sample's output */
   int64_t unit; /* outputs that follow each other and were normalised alike */
   struct output outputs[SL_MAX_FIELDS]; /* none of text */

@@ -1,5 +1,4 @@
 /* The run: requests of all inputs, their answers, the summary. */
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,25 +85,7 @@ static int run_images(struct program *p, struct engine *engine, struct request_q
 
 /* ---- text ---- */
 
-static int open_vocabulary(const struct program *p, const struct engine *engine,
-                           struct sl_vocabulary **vocabulary) {
-  char path[PATH_MAX];
-  if (p->text.tokens) return EXIT_DONE;
-  snprintf(path, sizeof path, "%s.vocabulary.json", engine->options->model);
-  if (p->text.vocabulary) snprintf(path, sizeof path, "%s", p->text.vocabulary);
-  enum sl_status status = sl_vocabulary_load(path, vocabulary);
-  if (status == SL_IO)
-    return fail(EXIT_FAILED,
-                "%s; --vocabulary names the model's words, --format tokens does without",
-                sl_error());
-  if (status != SL_OK) return fail_library(status);
-  if (sl_vocabulary_size(*vocabulary) == engine->words) return EXIT_DONE;
-  return fail(
-      EXIT_FAILED, "%s: has %lld words, but the model %s has %lld; are they of one training?", path,
-      (long long)sl_vocabulary_size(*vocabulary), engine->options->model, (long long)engine->words);
-}
-
-static int run_text(struct program *p, struct engine *engine, const struct sl_vocabulary *words,
+static int run_text(struct program *p, struct engine *engine, const struct words *words,
                     struct request_queue *queue) {
   int code = EXIT_DONE;
   for (int i = 0; i < p->input_count && code == EXIT_DONE; i++)
@@ -266,7 +247,7 @@ static double now(void) {
 }
 
 int answer(struct program *p, struct engine *engine) {
-  struct sl_vocabulary *vocabulary = NULL;
+  struct words words = {0};
   struct printer printer = {.notes = sl_model_notes(engine->model),
                             .classes = engine->words,
                             .top = p->top,
@@ -276,10 +257,10 @@ int answer(struct program *p, struct engine *engine) {
   int code = check_language(p, engine);
   if (code == EXIT_DONE && !engine->tokens) code = list_outputs(p, engine, &printer);
   if (code == EXIT_DONE)
-    code =
-        engine->tokens ? open_vocabulary(p, engine, &vocabulary) : choose_normalization(p, engine);
+    code = engine->tokens ? words_open(&p->text, engine, &words) : choose_normalization(p, engine);
   if (code == EXIT_DONE && !engine->tokens) code = engine_predictor(engine);
-  printer.vocabulary = vocabulary;
+  printer.vocabulary = words.vocabulary;
+  printer.tokenizer = words.tokenizer;
   if (printer.top > printer.classes) printer.top = (int)printer.classes;
   if (code == EXIT_DONE) {
     printer.probabilities = calloc((size_t)printer.classes, sizeof *printer.probabilities);
@@ -290,7 +271,7 @@ int answer(struct program *p, struct engine *engine) {
     code = queue ? EXIT_DONE : fail_memory();
   }
   if (queue) {
-    code = engine->tokens ? run_text(p, engine, vocabulary, queue) : run_images(p, engine, queue);
+    code = engine->tokens ? run_text(p, engine, &words, queue) : run_images(p, engine, queue);
     int end = request_queue_close(queue);
     /* the end of the output's reader hides no other failure */
     if (code == EXIT_DONE || code == EXIT_FAILED_QUIETLY) code = end != EXIT_DONE ? end : code;
@@ -299,6 +280,6 @@ int answer(struct program *p, struct engine *engine) {
   if (code == EXIT_DONE && !p->quiet && !engine->tokens) print_remarks(p, &printer);
   if (code == EXIT_DONE && !p->quiet) print_summary(&printer, engine->tokens, now() - begun);
   free(printer.probabilities);
-  sl_vocabulary_free(vocabulary);
+  words_close(&words);
   return code;
 }

@@ -125,8 +125,9 @@ static const struct option_row rows[] = {
      "Data of your own: the share that the training held back, as its --validation",
      FIELD(images.validation), .unset = "0.1"},
     {"fold", "K/N", "The same, as the training's --fold", FIELD(images.fold)},
-    {"vocabulary", "FILE", "Words of a language model", FIELD(text.vocabulary),
-     .unset = "MODEL.vocabulary.json, which lstm_lm --save writes"},
+    {"vocabulary", "FILE", "Words of a language model, or its tokenizer.json",
+     FIELD(text.vocabulary),
+     .unset = "MODEL.tokenizer.json or MODEL.vocabulary.json, which lstm_lm and gpt --save write"},
     {"strict", NULL, "A word outside the vocabulary is an error", FIELD(text.strict),
      .unset = "it is <unk>, and counted"},
 
@@ -230,7 +231,7 @@ static void parse(struct program *p, int argc, char **argv) {
           "  starling-predict --bench --concurrency 8 lenet.json\n",
       .manual = {.environment = "STARPU_NCPU, STARPU_NCUDA: numbers of workers. StarPU's other "
                                 "variables hold, too.",
-                 .files = "MODEL.vocabulary.json: words of a language model.",
+                 .files = "MODEL.vocabulary.json, MODEL.tokenizer.json: words of a language model.",
                  .see_also = "lenet(1), lstm_lm(1), mlp(1), resnet(1), starling-train(1)"},
       .sets = {{rows, sizeof rows / sizeof *rows, p, NULL, NULL}},
       .input = p,

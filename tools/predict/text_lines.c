@@ -1,20 +1,86 @@
 /* Lines of text for a language model. As in training, the first input is a line end, and each word
  * is the target of the words before it. */
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/predict/byte_stream.h"
 #include "tools/predict/failure.h"
 #include "tools/predict/text_lines.h"
 
+/* ---- words ---- */
+
+/* A file of --vocabulary that is no vocabulary may be a tokenizer. */
+static enum sl_status open_either(const char *path, struct words *words) {
+  char why[1200];
+  enum sl_status status = sl_vocabulary_load(path, &words->vocabulary);
+  if (status != SL_BAD_FILE) return status;
+  snprintf(why, sizeof why, "%s", sl_error());
+  status = sl_tokenizer_open(path, &words->tokenizer);
+  if (status == SL_BAD_FILE) fail(EXIT_FAILED, "%s", why); /* the first message is the one told */
+  return status;
+}
+
+/* That of --vocabulary, else what is beside the model. */
+static enum sl_status open_words(const struct text_options *options, const char *model, char *path,
+                                 struct words *words) {
+  snprintf(path, PATH_MAX, "%s", options->vocabulary ? options->vocabulary : "");
+  if (*path) return open_either(path, words);
+  snprintf(path, PATH_MAX, "%s.tokenizer.json", model);
+  if (access(path, F_OK) == 0) return sl_tokenizer_open(path, &words->tokenizer);
+  snprintf(path, PATH_MAX, "%s.vocabulary.json", model);
+  return sl_vocabulary_load(path, &words->vocabulary);
+}
+
+int words_open(const struct text_options *options, const struct engine *engine,
+               struct words *words) {
+  const char *model = engine->options->model;
+  char path[PATH_MAX];
+  if (options->tokens) return EXIT_DONE;
+  enum sl_status status = open_words(options, model, path, words);
+  if (status == SL_IO && !options->vocabulary)
+    return fail(EXIT_FAILED,
+                "%s, and there is no %s.tokenizer.json; --vocabulary names the model's words or "
+                "its tokenizer, --format tokens does without",
+                sl_error(), model);
+  if (status != SL_OK) return fail_library(status);
+  int64_t size = words->tokenizer ? sl_tokenizer_size(words->tokenizer)
+                                  : sl_vocabulary_size(words->vocabulary);
+  /* a model may have rows that its tokenizer does not use */
+  if (size == engine->words || (words->tokenizer && size < engine->words)) return EXIT_DONE;
+  return fail(EXIT_FAILED, "%s: has %lld %s, but the model %s has %lld; are they of one training?",
+              path, (long long)size, words->tokenizer ? "tokens" : "words", model,
+              (long long)engine->words);
+}
+
+void words_close(struct words *words) {
+  sl_vocabulary_free(words->vocabulary);
+  sl_tokenizer_close(words->tokenizer);
+  *words = (struct words){0};
+}
+
+/* The token of a line's end; -1: lines are numbers, and have none. */
+static int32_t line_end(const struct words *words) {
+  if (words->tokenizer) return sl_tokenizer_find(words->tokenizer, "\n", 1);
+  if (!words->vocabulary) return -1;
+  return sl_vocabulary_level(words->vocabulary) == SL_TEXT_WORD
+             ? sl_vocabulary_find(words->vocabulary, "<eos>", 5)
+             : sl_vocabulary_find(words->vocabulary, "\n", 1);
+}
+
+/* ---- a line's tokens ---- */
+
 struct lines {
   struct engine *engine;
   const struct text_options *options;
-  const struct sl_vocabulary *vocabulary;
+  const struct words *words;
+  int32_t end; /* the token of a line's end; -1: none */
   const char *path, *name;
   int64_t index;
-  int32_t *tokens; /* of the line */
+  int32_t *tokens; /* of the line, its end among them */
   int64_t count;
   bool ended;
 };
@@ -22,8 +88,6 @@ struct lines {
 static int bad(const struct lines *l, const char *why) {
   return fail(EXIT_FAILED, "%s: line %lld %s", l->name, (long long)l->index + 1, why);
 }
-
-/* ---- a line's tokens ---- */
 
 /* "3 17 4" */
 static int read_numbers(struct lines *l, const char *line, size_t length) {
@@ -51,8 +115,17 @@ static int read_numbers(struct lines *l, const char *line, size_t length) {
 
 static int read_words(struct lines *l, const char *line, size_t length) {
   if (memchr(line, 0, length)) return bad(l, "has zero bytes; is it a text?");
-  enum sl_status status = sl_vocabulary_encode(l->vocabulary, line, length, &l->tokens, &l->count);
-  return status == SL_OK ? EXIT_DONE : fail_library(status);
+  enum sl_status status =
+      l->words->tokenizer
+          ? sl_tokenizer_encode(l->words->tokenizer, line, length, true, &l->tokens, &l->count)
+          : sl_vocabulary_encode(l->words->vocabulary, line, length, &l->tokens, &l->count);
+  if (status != SL_OK) return fail_library(status);
+  if (!l->ended) return EXIT_DONE;
+  int32_t *longer = realloc(l->tokens, (size_t)(l->count + 1) * sizeof *longer);
+  if (!longer) return fail_memory();
+  l->tokens = longer;
+  l->tokens[l->count++] = l->end;
+  return EXIT_DONE;
 }
 
 /* ---- a line's request ---- */
@@ -76,33 +149,30 @@ static bool room_for(struct request *request, int64_t steps, int64_t words) {
   return true;
 }
 
-/* With a vocabulary the inputs begin with a line end, and the targets end with the line's own one,
- * if it has one. */
+/* How many tokens of the line are inputs: its end is a target alone. */
+static int64_t inputs_of(const struct lines *l) { return l->count - (l->end >= 0 && l->ended); }
+
+/* Of text the inputs begin with a line end. Of numbers the first one is an input alone. */
 static void fill(const struct lines *l, struct request *request) {
-  int32_t *inputs = request->inputs, end = 0;
-  bool words = l->vocabulary != NULL;
-  size_t bytes = (size_t)l->count * sizeof *inputs;
-  if (words)
-    end = sl_vocabulary_level(l->vocabulary) == SL_TEXT_WORD
-              ? sl_vocabulary_find(l->vocabulary, "<eos>", 5)
-              : sl_vocabulary_find(l->vocabulary, "\n", 1);
-  if (words) inputs[0] = end;
-  memcpy(inputs + words, l->tokens, bytes);
-  memcpy(request->targets, l->tokens + !words, bytes - (words ? 0 : sizeof *inputs));
-  if (words) request->targets[l->count] = end;
-  request->tokens = l->count + words;
-  request->scored = words ? l->count + l->ended : l->count - 1;
+  int32_t *inputs = request->inputs;
+  bool text = l->end >= 0;
+  if (text) inputs[0] = l->end;
+  memcpy(inputs + text, l->tokens, (size_t)inputs_of(l) * sizeof *inputs);
+  request->tokens = inputs_of(l) + text;
+  request->scored = l->count - !text;
+  memcpy(request->targets, l->tokens + !text, (size_t)request->scored * sizeof *inputs);
   request->unknown = 0;
-  for (int64_t i = 0; words && i < l->count; i++) request->unknown += l->tokens[i] == 0;
+  for (int64_t i = 0; l->words->vocabulary && i < l->count; i++)
+    request->unknown += l->tokens[i] == 0;
 }
 
 static int send(struct lines *l, struct request_queue *queue) {
-  int64_t steps = l->count + (l->vocabulary != NULL);
+  int64_t steps = inputs_of(l) + (l->end >= 0);
   if (steps > MOST_STEPS) return bad(l, "has more than 65536 tokens");
   if (l->engine->longest && steps > l->engine->longest)
     return fail(EXIT_FAILED, "%s: line %lld has %lld tokens%s, but the model takes at most %lld",
                 l->name, (long long)l->index + 1, (long long)steps,
-                l->vocabulary ? " with its line end" : "", (long long)l->engine->longest);
+                l->end >= 0 ? " with its line end" : "", (long long)l->engine->longest);
   struct sl_predictor *predictor = engine_for(l->engine, &steps);
   if (!predictor) return EXIT_FAILED;
   struct request *request =
@@ -118,10 +188,10 @@ static int send(struct lines *l, struct request_queue *queue) {
   return request_queue_send(queue, request) ? EXIT_DONE : EXIT_FAILED;
 }
 
-int send_lines(struct engine *engine, const struct text_options *options,
-               const struct sl_vocabulary *vocabulary, const char *path,
-               struct request_queue *queue) {
-  struct lines l = {.engine = engine, .options = options, .vocabulary = vocabulary, .path = path};
+int send_lines(struct engine *engine, const struct text_options *options, const struct words *words,
+               const char *path, struct request_queue *queue) {
+  struct lines l = {
+      .engine = engine, .options = options, .words = words, .end = line_end(words), .path = path};
   struct stream *stream = stream_open(path);
   int code = stream ? EXIT_DONE : EXIT_FAILED;
   const char *line;
@@ -130,7 +200,7 @@ int send_lines(struct engine *engine, const struct text_options *options,
   while (code == EXIT_DONE) {
     if (!stream_line(stream, &line, &length, &l.ended)) code = EXIT_FAILED;
     if (code != EXIT_DONE || !line) break;
-    code = vocabulary ? read_words(&l, line, length) : read_numbers(&l, line, length);
+    code = l.end >= 0 ? read_words(&l, line, length) : read_numbers(&l, line, length);
     if (code == EXIT_DONE) code = send(&l, queue);
     free(l.tokens);
     l.tokens = NULL;
