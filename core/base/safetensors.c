@@ -176,6 +176,11 @@ static enum sl_status parse_entries(struct sl__safetensors *file) {
   return check_cover(file);
 }
 
+/* What a zip is, most likely. */
+static const char torch_save[] =
+    "torch.save wrote it; in Python, safetensors.torch.save_file(torch.load(OLD), NEW) makes one "
+    "of its tensors";
+
 /* The JSON text between the length and the data. */
 static enum sl_status parse_header(struct sl__safetensors *file, const uint8_t *bytes,
                                    size_t size) {
@@ -186,7 +191,8 @@ static enum sl_status parse_header(struct sl__safetensors *file, const uint8_t *
                     size);
   memcpy(&length, bytes, PREFIX);
   if (length > MAX_HEADER || (size > PREFIX && length && bytes[PREFIX] != '{'))
-    return sl__fail(SL_BAD_FILE, "%s: is not a safetensors file (no JSON header)", file->path);
+    return sl__fail(SL_BAD_FILE, "%s: is not a safetensors file (%s)", file->path,
+                    memcmp(bytes, "PK\003\004", 4) ? "no JSON header" : torch_save);
   if (length > size - PREFIX)
     return sl__fail(SL_BAD_FILE,
                     "%s: cut short in its header (%zu of %llu bytes); was the download complete?",

@@ -293,8 +293,8 @@ static enum sl_status take_tensor(struct sl__onnx_graph *graph, const SlOnnx__Te
   if (!is_plain(from))
     return sl__fail(
         SL_UNSUPPORTED,
-        "%s: tensor %.64s lies in another file (external data); save the model with its "
-        "weights inside",
+        "%s: tensor %.64s lies in another file (external data); save the model with its weights "
+        "inside (torch.onnx.export: external_data=False)",
         graph->path, to->name);
   enum sl_status status = take_shape(graph, from, to);
   if (status != SL_OK || !size)

@@ -278,10 +278,40 @@ static enum sl_status check_inputs(const struct sl__onnx_reader *r) {
   return status;
 }
 
+/* Is this softmax multiplied by values soon, whatever exporters put between? One at a model's end
+ * is not. */
+static bool is_attention(const struct sl__onnx_graph *graph, int n) {
+  static const char *const between[] = {"Cast", "Dropout", "Identity", "Where"};
+  const char *value = graph->node[n].output[0];
+  for (int k = n + 1; k < graph->nodes && k < n + 16; k++) {
+    const struct sl__onnx_node *node = &graph->node[k];
+    bool takes = false;
+    for (int i = 0; i < node->inputs; i++) takes |= !strcmp(node->input[i], value);
+    if (takes && !strcmp(node->op, "MatMul")) return true;
+    for (size_t i = 0; takes && i < sizeof between / sizeof *between; i++)
+      if (!strcmp(node->op, between[i]) && node->outputs) value = node->output[0];
+  }
+  return false;
+}
+
+/* Before a layer is made of its first nodes, a Reshape or a Slice of the heads, whose message would
+ * be of these. */
+static enum sl_status refuse_attention(const struct sl__onnx_reader *r) {
+  for (int n = 0; n < r->graph.nodes; n++) {
+    const struct sl__onnx_node *node = &r->graph.node[n];
+    if (r->needed[n] && !r->done[n] && !strcmp(node->op, "Softmax") && is_attention(&r->graph, n))
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "attention is written to ONNX files, not read; keep such a model "
+                             "as .json");
+  }
+  return SL_OK;
+}
+
 static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *context) {
   enum sl_status status;
   SL__TRY(begin(r, context));
   SL__TRY(fold_constants(r)); /* first: a layer looks ahead to the nodes after it */
+  SL__TRY(refuse_attention(r));
   for (int n = 0; n < r->graph.nodes; n++)
     if (r->needed[n] && !r->done[n]) SL__TRY(read_node(r, n));
   SL__TRY(has_names(r, r->graph.outputs, r->graph.output[0].name, "output") ? end_fields(r)

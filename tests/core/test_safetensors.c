@@ -115,6 +115,12 @@ static void test_lengths_that_lie(void **state) {
   }
 }
 
+static void test_a_file_of_torch_save(void **state) {
+  (void)state;
+  const uint8_t bytes[64] = "PK\003\004\0\0\b\b\0\0";
+  FAILS(parse_status(bytes, sizeof bytes), SL_BAD_FILE, "safetensors.torch.save_file(torch.load(");
+}
+
 static void test_nesting(void **state) {
   (void)state;
   size_t depth = 1000000;
@@ -323,15 +329,11 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_hostile_headers),
-      cmocka_unit_test(test_lengths_that_lie),
-      cmocka_unit_test(test_nesting),
-      cmocka_unit_test(test_cut_anywhere),
-      cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_float_types),
-      cmocka_unit_test(test_unread_tensors),
-      cmocka_unit_test(test_bad_writes),
-      cmocka_unit_test(test_written_by_pytorch),
+      cmocka_unit_test(test_hostile_headers),      cmocka_unit_test(test_lengths_that_lie),
+      cmocka_unit_test(test_a_file_of_torch_save), cmocka_unit_test(test_nesting),
+      cmocka_unit_test(test_cut_anywhere),         cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_float_types),          cmocka_unit_test(test_unread_tensors),
+      cmocka_unit_test(test_bad_writes),           cmocka_unit_test(test_written_by_pytorch),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);

@@ -649,6 +649,10 @@ static void strange_domain(struct small *s) {
   s->node[1].name = "";
   s->node[1].op = "Softmax";
 }
+static void attention(struct small *s) {
+  s->node[1].op = "Softmax";
+  s->node[2].op = "MatMul";
+}
 static void ceil_mode(struct small *s) {
   s->node[1].op = "MaxPool";
   set_list(s, 1, "kernel_shape", (int64_t[]){2, 2}, 2);
@@ -757,6 +761,8 @@ static const struct {
     {strange_attribute, SL_UNSUPPORTED, "attribute speed is not known"},
     {strange_operator, SL_UNSUPPORTED, "node relu (Celu): there is no layer"},
     {strange_domain, SL_UNSUPPORTED, "node r (Softmax): models end in logits"},
+    {attention, SL_UNSUPPORTED,
+     "node relu (Softmax): attention is written to ONNX files, not read"},
     {ceil_mode, SL_UNSUPPORTED, "node relu (MaxPool): attribute ceil_mode is 1"},
     {average_of_less, SL_UNSUPPORTED, "(AveragePool): attribute count_include_pad is 0"},
     {no_kernel, SL_BAD_FILE, "attribute kernel_shape must be there"},
