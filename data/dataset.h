@@ -154,4 +154,7 @@ enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl__byt
 #define SL__MNIST_MEAN 0.1307f
 #define SL__MNIST_DEVIATION 0.3081f
 
+/* Do the bytes begin as the header of a token file? */
+bool sl__is_token_file(const uint8_t *bytes, size_t size);
+
 #endif

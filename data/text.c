@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "data/dataset.h"
 
 #define MAX_FILE ((size_t)4 << 30)
 
@@ -28,6 +29,9 @@ enum sl_status sl_text_read(const char *path, char **text, size_t *size) {
   SL__TRY(sl__file_read(path, MAX_FILE, &bytes, &length));
   if (length == 0) SL__TRY(sl__fail(SL_BAD_FILE, "%s: is empty; was it written?", path));
   const uint8_t *zero = memchr(bytes, 0, length);
+  if (zero && sl__is_token_file(bytes, length))
+    SL__TRY(sl__fail(SL_BAD_FILE,
+                     "%s: is a token file, not a text; gpt and lstm_lm train on such files", path));
   if (zero)
     SL__TRY(sl__fail(SL_BAD_FILE,
                      "%s: has a zero at byte %zu, so it is no text; convert UTF-16 to UTF-8", path,

@@ -22,6 +22,11 @@ static uint32_t read_u32(const uint8_t *b) {
   return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
+bool sl__is_token_file(const uint8_t *bytes, size_t size) {
+  uint32_t magic = size >= 4 ? read_u32(bytes) : 0;
+  return magic == HEADER_U16 || magic == HEADER_U32;
+}
+
 static uint32_t token_at(const struct mapped_set *set, int64_t i) {
   const uint8_t *b = set->tokens + (size_t)i * set->width;
   return set->width == 4 ? read_u32(b) : (uint32_t)b[0] | (uint32_t)b[1] << 8;

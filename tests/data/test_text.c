@@ -37,6 +37,9 @@ static void test_files(void **state) {
   FAILS(read_status(put("empty", "", 0)), SL_BAD_FILE, "is empty");
   FAILS(read_status(put_gz("empty.gz", "", 0)), SL_BAD_FILE, "is empty");
   FAILS(read_status(put("binary", "abc\0def", 7)), SL_BAD_FILE, "zero at byte 3");
+  const int32_t header[3] = {20240520, 1, 3};
+  FAILS(read_status(put("tokens", (const char *)header, sizeof header)), SL_BAD_FILE,
+        "is a token file, not a text");
   FAILS(read_status(put("utf16", "\xff\xfe\x61", 4)), SL_BAD_FILE, "UTF-16");
 }
 

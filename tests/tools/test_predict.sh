@@ -251,6 +251,15 @@ has "or one of all" '"values": [7.0]'
 predicted row one.json row.csv
 has "a guessed task: a remark" "one.json does not say what its output is; taken as logits of classes"
 
+npy x '(1, 4)' "$one$one$one$two"
+if python3 -m zipfile -c x.npz x.npy 2>"$work/err"; then
+  refused 1 "has no array \"y\"; it has x; --inputs x answers" one.json x.npz
+  predicted alone --task values --inputs x one.json x.npz
+  has "inputs alone, of an archive" '"values": [7.0]'
+else
+  skip "inputs alone, of an archive" "no python3"
+fi
+
 # ---- CIFAR-10 ----
 mkdir "$work/c"
 check "pictures as CIFAR-10's files" "$files" cifar "$work/c" 40

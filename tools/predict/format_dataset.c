@@ -126,6 +126,8 @@ static int open_dataset(struct samples *s) {
   if (options.inputs_only && (s->options->validation || s->options->fold))
     return samples_bad(s, "all of it is read, without targets; leave --validation and --fold out");
   enum sl_status status = sl_dataset_read(s->path, &options, s->options->train, &s->set);
+  if (status == SL_BAD_FILE && !options.inputs_only && strstr(sl_error(), "has no array \"y\""))
+    return fail(EXIT_FAILED, "%s; --inputs x answers all of x, without targets", sl_error());
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   const int64_t *dim = info->sample.dim;
