@@ -253,7 +253,7 @@ SL_API enum sl_status sl_worker(const struct sl_context *context, int worker,
 SL_API const char *sl_scheduler(const struct sl_context *context);
 SL_API const char *sl_starpu_version(const struct sl_context *context);
 
-/** "StarPU 1.4.10, scheduler lws, 2 CPU workers, 0 CUDA workers, products by oneDNN 2.6". */
+/** "StarPU 1.4.10, scheduler lws, 2 CPU and 0 CUDA workers". */
 SL_API const char *sl_context_text(const struct sl_context *context);
 
 /** The state of a context as lines of text, for a report of a failure: versions of Starling,

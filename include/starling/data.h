@@ -340,8 +340,9 @@ SL_API enum sl_status sl_sentences_new(const char *name, const int32_t *tokens, 
 
 SL_API const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset);
 
-/** Sample i as floats [C, H, W] (normalised) and its label. \return SL_BAD_ARGUMENT for a sample
- * that is not there, and for a value that is infinite once it is normalised. */
+/** Sample i as floats [C, H, W] (normalised) and its label. \return SL_UNSUPPORTED for a set with
+ * targets; SL_BAD_ARGUMENT for a sample that is not there, and for a value that is infinite once it
+ * is normalised. */
 SL_API enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i, float *values,
                                      int32_t *label);
 

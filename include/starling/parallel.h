@@ -86,8 +86,9 @@ SL_API int sl_placement_ranks(const struct sl_model *model);
  * scaling of the loss; Kalamkar et al., arXiv 1905.12322), and the layers read a bf16 copy of the
  * parameters, which each update of the f32 ones renews (Micikevicius et al., Mixed Precision
  * Training, arXiv 1710.03740). Batch normalisation's parameters and statistics and the state that
- * recurrent layers carry stay f32. Activations take half the memory. A CPU computes in f32 between
- * these roundings, so it saves no time. */
+ * recurrent layers carry stay f32. Activations take half the memory. A CPU that can (AVX512_BF16 or
+ * AMX, with oneDNN) multiplies in bf16 in dense layers and in the head's loss; all else it computes
+ * in f32 between these roundings, which saves no time. */
 enum sl_math { SL_MATH_F32, SL_MATH_TF32, SL_MATH_BF16 };
 
 /** "f32", "tf32", "bf16". \return SL_BAD_ARGUMENT for an unknown name. */

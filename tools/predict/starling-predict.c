@@ -69,10 +69,24 @@ static const char *math_name(int i) {
   return i <= SL_MATH_BF16 ? sl_math_name((enum sl_math)i) : NULL;
 }
 
+static const char *file_format(int i) { return i < FORMAT_TEXT - 1 ? formats[i + 1] : NULL; }
+
+static const char *format_help(void) {
+  static char text[400];
+  char list[200];
+  snprintf(text, sizeof text,
+           "Format of the inputs: %s (f32 values as the model takes them, in this machine's byte "
+           "order), text, tokens (lines of token numbers), auto (by the first bytes)",
+           option_list(file_format, ", ", ", ", list, sizeof list));
+  return text;
+}
+
 static const char *train_help(void) {
   static char text[400];
   char sets[300];
-  snprintf(text, sizeof text, "Of folders, %s take the training set, not the test set",
+  snprintf(text, sizeof text,
+           "Of folders, %s the training set, not the test set; of data of your own what was not "
+           "held back",
            option_list(generated_dataset, ", ", " and ", sets, sizeof sets));
   return text;
 }
@@ -90,11 +104,7 @@ static const char *seed_help(void) {
 
 static const struct option_row rows[] = {
     OPTION_TITLE("Inputs:"),
-    {"format", "NAME",
-     "Format of the inputs: idx, cifar10, pnm, png, raw (f32 values as the model takes them, in "
-     "this machine's byte order), text, tokens (lines of token numbers), auto (by the "
-     "first bytes)",
-     FIELD(images.format), .names = formats},
+    {"format", "NAME", NULL, FIELD(images.format), .names = formats, .help_of = format_help},
     {"inputs", "NAME[,NAME]",
      "Of arrays: their names in the order of the model's inputs, or slices of them, such as "
      "'state[:,0:2]'",
@@ -203,8 +213,10 @@ static const char *describe(void) {
       "which does not say how its inputs were normalised or what its classes are called. "
       "INPUT: IDX images (MNIST's), CIFAR-10's binary files, PGM, PPM, PNG, JPEG, each plain or "
       "gzip; a folder with %s's files; %s (generated ones, shapes in colour); a table (.csv, .tsv, "
-      "plain or .gz) with the training's columns; numbers (.npy); text for a language model, line "
-      "by line, plain or gzip; - is standard input, of pictures, raw values or text.\n\n"
+      "plain or .gz) with the training's columns; numbers (.npy); arrays by name (.npz, .h5, a "
+      "folder of .npy); a folder with a folder of pictures for each class; text for a language "
+      "model, line by line, plain or gzip; - is standard input, of pictures, raw values or "
+      "text.\n\n"
       "Output is a JSON line a sample, in the inputs' order. Classes: class, probability, the most "
       "probable classes, the label where the input has one. A regression: values, in the unit of "
       "the training's targets. Several labels: those more likely right than wrong, and all "
