@@ -137,7 +137,7 @@ static const struct option_row rows[] = {
     {"fold", "K/N", "The same, as the training's --fold", FIELD(images.fold)},
     {"vocabulary", "FILE", "Words of a language model, or its tokenizer.json",
      FIELD(text.vocabulary),
-     .unset = "MODEL.tokenizer.json or MODEL.vocabulary.json, which lstm_lm and gpt --save write"},
+     .unset = "MODEL.tokenizer.json or MODEL.vocabulary.json, as a training saves them"},
     {"strict", NULL, "A word outside the vocabulary is an error", FIELD(text.strict),
      .unset = "it is <unk>, and counted"},
 
