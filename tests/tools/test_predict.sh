@@ -99,6 +99,13 @@ for kind in digit.pgm text.pgm wide.pgm "--invert inverted.pgm" "--resize=box la
   predicted one $options "$x" "$file"
   check "the same digit: $kind" "$files" same "$work/one.jsonl" "$work/first"
 done
+mkdir -p one_kind/it one_kind/other
+cp inverted.pgm one_kind/it/a.pgm
+cp inverted.pgm one_kind/other/b.pgm
+predicted two --invert "$x" one_kind
+head -n 1 "$work/two.jsonl" >"$work/one.jsonl"
+check "--invert of a folder of pictures" "$files" same "$work/one.jsonl" "$work/first"
+
 predicted smooth --resize=bilinear "$x" large.pgm
 check "bilinear: one answer" test "$(wc -l <"$work/smooth.jsonl")" = 1
 timeout 100 "$predict" --resize "$x" small.jpg >"$work/out" 2>"$work/err"
@@ -252,6 +259,7 @@ predicted row one.json row.csv
 has "a guessed task: a remark" "one.json does not say what its output is; taken as logits of classes"
 
 npy x '(1, 4)' "$one$one$one$two"
+refused 1 "leave --invert out" --invert one.json x.npy
 if python3 -m zipfile -c x.npz x.npy 2>"$work/err"; then
   refused 1 "has no array \"y\"; it has x; --inputs x answers" one.json x.npz
   predicted alone --task values --inputs x one.json x.npz

@@ -49,6 +49,7 @@ static int normalise_inputs(const struct samples *s, float *values) {
     for (int64_t i = 0; i < plane; i++) {
       float *value = &values[c * plane + i],
             raw = scale * (*value * info->deviation[from] + info->mean[from]);
+      if (s->options->preparation.invert) raw = 1 - raw;
       if (isnan(raw) && info->column_count && notes->channels) raw = notes->mean[to];
       if (!isfinite(raw)) return not_a_number(s, c * plane + i);
       if (notes->channels) *value = (raw - notes->mean[to]) / notes->deviation[to];
@@ -84,6 +85,8 @@ static int open_values(struct samples *s, const struct sl_dataset_info *info) {
   s->bytes = info->target.ndim ? calloc((size_t)sl_shape_count(&info->target), sizeof(float))
                                : calloc(1, 1);
   if (!s->bytes) return fail_memory();
+  if (s->options->preparation.invert && !are_pictures(s))
+    return samples_bad(s, "holds numbers, no pictures: leave --invert out");
   if (sl_shape_equal(&info->sample, &s->options->preparation.shape)) return EXIT_DONE;
   snprintf(why, sizeof why, "has samples %s, but the model takes %s%s",
            sl_shape_text(&info->sample, have, sizeof have),
