@@ -280,14 +280,18 @@ static enum sl_status check_inputs(const struct sl__onnx_reader *r) {
 
 /* Is this softmax multiplied by values soon, whatever exporters put between? One at a model's end
  * is not. */
-static bool is_attention(const struct sl__onnx_graph *graph, int n) {
+static bool is_attention(const struct sl__onnx_reader *r, int n) {
+  const struct sl__onnx_graph *graph = &r->graph;
   static const char *const between[] = {"Cast", "Dropout", "Identity", "Where"};
   const char *value = graph->node[n].output[0];
   for (int k = n + 1; k < graph->nodes && k < n + 16; k++) {
     const struct sl__onnx_node *node = &graph->node[k];
-    bool takes = false;
-    for (int i = 0; i < node->inputs; i++) takes |= !strcmp(node->input[i], value);
-    if (takes && !strcmp(node->op, "MatMul")) return true;
+    bool takes = false, by_weights = false;
+    for (int i = 0; i < node->inputs; i++) {
+      takes |= !strcmp(node->input[i], value);
+      by_weights |= sl__onnx_constant(r, node, i) != NULL;
+    }
+    if (takes && !by_weights && !strcmp(node->op, "MatMul")) return true;
     for (size_t i = 0; takes && i < sizeof between / sizeof *between; i++)
       if (!strcmp(node->op, between[i]) && node->outputs) value = node->output[0];
   }
@@ -299,7 +303,7 @@ static bool is_attention(const struct sl__onnx_graph *graph, int n) {
 static enum sl_status refuse_attention(const struct sl__onnx_reader *r) {
   for (int n = 0; n < r->graph.nodes; n++) {
     const struct sl__onnx_node *node = &r->graph.node[n];
-    if (r->needed[n] && !r->done[n] && !strcmp(node->op, "Softmax") && is_attention(&r->graph, n))
+    if (r->needed[n] && !r->done[n] && !strcmp(node->op, "Softmax") && is_attention(r, n))
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                              "attention is written to ONNX files, not read; keep such a model "
                              "as .json");

@@ -653,6 +653,11 @@ static void attention(struct small *s) {
   s->node[1].op = "Softmax";
   s->node[2].op = "MatMul";
 }
+static void softmax_by_weights(struct small *s) {
+  attention(s);
+  s->in[2][1] = "w2";
+  s->node[2].inputs = 2;
+}
 static void ceil_mode(struct small *s) {
   s->node[1].op = "MaxPool";
   set_list(s, 1, "kernel_shape", (int64_t[]){2, 2}, 2);
@@ -763,6 +768,7 @@ static const struct {
     {strange_domain, SL_UNSUPPORTED, "node r (Softmax): models end in logits"},
     {attention, SL_UNSUPPORTED,
      "node relu (Softmax): attention is written to ONNX files, not read"},
+    {softmax_by_weights, SL_UNSUPPORTED, "node relu (Softmax): models end in logits"},
     {ceil_mode, SL_UNSUPPORTED, "node relu (MaxPool): attribute ceil_mode is 1"},
     {average_of_less, SL_UNSUPPORTED, "(AveragePool): attribute count_include_pad is 0"},
     {no_kernel, SL_BAD_FILE, "attribute kernel_shape must be there"},
