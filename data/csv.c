@@ -410,7 +410,7 @@ static enum sl_status take_row(struct parser *p, bool taken, float *row, bool *d
   return status;
 }
 
-/* What a row that is left out has is no value of its columns: no text, no class, no kind. */
+/* A row that is left out gives its columns no value: no text, no class, no kind. */
 static enum sl_status read_row(struct parser *p, bool taken) {
   struct sl__csv *csv = p->csv;
   float *row = next_row(csv);

@@ -20,7 +20,7 @@ bool sl__is_png(const uint8_t *bytes, size_t size) {
 struct reader {
   png_structp png;
   png_infop info;
-  const uint8_t *bytes; /* what is left of the file */
+  const uint8_t *bytes; /* the rest of the file */
   size_t size;
   jmp_buf failed;
   const char *why;

@@ -29,9 +29,11 @@ SL__INLINE float sl__most_part(const float *part, float least) {
   return most > least ? most : least;
 }
 
-/* Sums in floats alone would lose three digits of the mean of a picture with a plain background. A
- * long sum is one of runs: where the run ends that begins at i, what follows it, and the total. */
+/* Sums in floats alone would lose three digits of the mean of a picture with a plain background. So
+ * the values are cut into runs, and the partial sums of a run are added to others in double
+ * precision. */
 
+/* The end of the run that begins at i. */
 SL__INLINE int64_t sl__sum_end(int64_t i, int64_t n) {
   return n - i < SL__SUM_RUN ? n : i + SL__SUM_RUN;
 }

@@ -176,7 +176,7 @@ static enum sl_status parse_entries(struct sl__safetensors *file) {
   return check_cover(file);
 }
 
-/* What a zip is, most likely. */
+/* The likely origin of a zip archive. */
 static const char torch_save[] =
     "torch.save wrote it; in Python, safetensors.torch.save_file(torch.load(OLD), NEW) makes one "
     "of its tensors";

@@ -34,8 +34,8 @@ struct sl__graph *sl__graph_capturing(const struct sl_context *context);
  * kept. status: the capture's; a failure is returned as it is. */
 enum sl_status sl__graph_compile(struct sl__graph *graph, enum sl_status status);
 
-/* After compiling, if nothing but this graph uses the tensors of its calls: gives back StarPU's
- * handles of those that lie in a worker's memory. */
+/* After compiling, if only this graph uses the tensors of its calls: gives back StarPU's handles of
+ * those that lie in a worker's memory. */
 void sl__graph_drop_handles(struct sl__graph *graph);
 
 /* Before compiling: the tensor keeps its contents after a run. */

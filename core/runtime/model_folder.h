@@ -14,8 +14,7 @@ enum sl_status sl__model_folder_open(struct sl_context *context);
 /* Logs that a private folder serves. */
 void sl__model_folder_describe(struct sl_context *context);
 
-/* Before StarPU starts: sets aside what it could not read of this machine's buses. \return SL_IO.
- */
+/* Before StarPU starts: sets damaged files of this machine's buses aside. \return SL_IO. */
 enum sl_status sl__model_folder_check(struct sl_context *context);
 
 const char *sl__model_folder(const struct sl_context *context);

@@ -85,8 +85,8 @@ static const char *train_help(void) {
   static char text[400];
   char sets[300];
   snprintf(text, sizeof text,
-           "Of folders, %s the training set, not the test set; of data of your own what was not "
-           "held back",
+           "Of folders, %s the training set, not the test set; of data of your own the samples "
+           "that were not held back",
            option_list(generated_dataset, ", ", " and ", sets, sizeof sets));
   return text;
 }
@@ -149,7 +149,7 @@ static const struct option_row rows[] = {
     {"top", "K", "The K most probable classes or next tokens; 0: none", FIELD(top), .least = 0,
      .most = MOST_TOP},
     {"logits", NULL, "The model's raw output, too", FIELD(logits)},
-    {"quiet", NULL, "No summary at the end, and no remarks on what was guessed", FIELD(quiet),
+    {"quiet", NULL, "No summary at the end, and no remarks on guesses", FIELD(quiet),
      .letter = 'q'},
 
     OPTION_TITLE("Devices:"),
