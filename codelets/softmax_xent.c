@@ -97,10 +97,11 @@ SL__INLINE double weighted_row(const struct sl__xent_args *a, const float *row, 
   for (int64_t c = 0; c < a->classes; c++) {
     double weight = weights ? (double)weights[c] : 1;
     all += weight;
-    loss += weight * sl__xent_weighed(weight, log_sum - (double)row[c]);
+    loss += sl__xent_weighed(weight, log_sum - (double)row[c]);
   }
-  loss = parts.label_part * sl__xent_weighed(parts.label_part, log_sum - (double)row[label]) +
-         parts.class_part * sl__xent_weighed(parts.class_part, loss);
+  loss = sl__xent_weighed(parts.label_part, log_sum - (double)row[label]) +
+         sl__xent_weighed(parts.class_part, loss);
+  if (isnan(log_sum)) loss = log_sum; /* the loss check reports it */
   if (!e) return loss;
   double factor = (parts.label_part + parts.class_part * all) / sum;
   for (int64_t c = 0; c < a->classes; c++) {

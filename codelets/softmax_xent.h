@@ -3,7 +3,6 @@
 #ifndef SL_CODELETS_SOFTMAX_XENT_H
 #define SL_CODELETS_SOFTMAX_XENT_H
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -42,10 +41,9 @@ SL__HOST_DEVICE SL__INLINE struct sl__xent_parts sl__xent_parts_of(const struct 
   return parts;
 }
 
-/* A loss that is to be multiplied by weight: 0 where that is 0, since a masked class's loss is
- * infinite. One that is not a number stays: the loss check reports it. */
+/* weight times loss; 0 where weight is 0, since a masked class's loss is infinite. */
 SL__HOST_DEVICE SL__INLINE double sl__xent_weighed(double weight, double loss) {
-  return weight > 0 || isnan(loss) ? loss : 0;
+  return weight > 0 ? weight * loss : 0;
 }
 
 /* The sums over a task's rows, before the rounding to stats. */

@@ -63,10 +63,12 @@ struct xent_line {
     for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
       double weight = weights ? static_cast<double>(weights[c]) : 1;
       all += weight;
-      loss += weight * sl__xent_weighed(weight, log_sum - static_cast<double>(at(c)));
+      loss += sl__xent_weighed(weight, log_sum - static_cast<double>(at(c)));
     }
     all = TEAM::sum(all);
-    loss = TEAM::sum(loss);
+    loss = sl__xent_weighed(parts.class_part, TEAM::sum(loss)) +
+           sl__xent_weighed(parts.label_part, log_sum - logit);
+    if (isnan(log_sum)) loss = log_sum; /* the loss check reports it */
     double factor = (parts.label_part + parts.class_part * all) / sum;
     for (int32_t c = TEAM::rank(); out && c < classes; c += TEAM::size()) {
       double target = parts.class_part * (weights ? static_cast<double>(weights[c]) : 1);
@@ -74,8 +76,7 @@ struct xent_line {
       double e = static_cast<double>(sl__exp(at(c) - most));
       out[c] = narrow<T>(static_cast<float>(static_cast<double>(a.scale) * (factor * e - target)));
     }
-    return parts.label_part * sl__xent_weighed(parts.label_part, log_sum - logit) +
-           parts.class_part * sl__xent_weighed(parts.class_part, loss);
+    return loss;
   }
 };
 
