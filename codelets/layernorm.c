@@ -11,11 +11,7 @@
 #include "codelets/kernels/sum.h"
 #include "core/base/error.h"
 
-enum {
-  PARTS = SL__SUM_PARTS, /* one order of summation for all widths of vectors */
-  ROWS = 64,             /* whose parameters' gradients are summed together */
-  COLUMNS = 256          /* that many values at a time */
-};
+enum { PARTS = SL__SUM_PARTS }; /* one order of summation for all widths of vectors */
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -162,52 +158,32 @@ SL__KERNEL void sl__layernorm_backward_data_cpu(void *buffers[], void *cl_arg) {
     backward_row(a, x + at, gamma_of(a, param, r), dy + at, dx + at, sl__accumulate(cl_arg));
 }
 
-/* Adds the sums of some rows, with a parameter of each value. A gradient that took up thousands of
- * rows one by one would lose digits. */
-SL__SIMD static void weight_rows(const struct sl__layernorm_args *a, const float *x,
-                                 const float *dy, const struct sl__row_stats *stats, int64_t rows,
-                                 float *gamma, float *beta) {
-  for (int64_t at = 0; at < a->size; at += COLUMNS) {
-    float gammas[COLUMNS] = {0}, betas[COLUMNS] = {0};
-    int64_t n = a->size - at < COLUMNS ? a->size - at : COLUMNS;
-    for (int64_t r = 0; r < rows; r++) {
-      const float *xr = x + r * a->size + at, *dr = dy + r * a->size + at;
-      const struct sl__row_stats s = stats[r];
-      for (int64_t i = 0; i < n; i++) gammas[i] += dr[i] * ((xr[i] - s.mean) * s.inverse);
-      for (int64_t i = 0; beta && i < n; i++) betas[i] += dr[i];
-    }
-    for (int64_t i = 0; i < n; i++) gamma[at + i] += gammas[i];
-    for (int64_t i = 0; beta && i < n; i++) beta[at + i] += betas[i];
-  }
+SL__SIMD static void weight_each(const float *x, const float *dy, struct sl__row_stats s,
+                                 float *gamma, float *beta, int64_t n) {
+  for (int64_t i = 0; i < n; i++) gamma[i] += dy[i] * ((x[i] - s.mean) * s.inverse);
+  if (!beta) return;
+  for (int64_t i = 0; i < n; i++) beta[i] += dy[i];
 }
 
-/* The same of a row with a parameter of each plane. */
-static void weight_planes(const struct sl__layernorm_args *a, const float *x, const float *dy,
-                          struct sl__row_stats s, float *gamma, float *beta) {
-  for (int64_t c = 0, at = 0; c < a->channels; c++, at += a->plane) {
-    gamma[c] += s.inverse * products_of(dy + at, x + at, s.mean, a->plane);
-    if (beta) beta[c] += sl__sum_run(dy + at, a->plane);
-  }
-}
-
-/* Row after row: a fixed order. Rows that follow each other and have the same parameters go
- * together. */
+/* Row after row: a fixed order. */
 SL__KERNEL void sl__layernorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__layernorm_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0), *dy = sl__buffer(buffers, 1);
   float *grad = sl__buffer(buffers, 2);
-  int64_t params = a->groups * a->channels, most = a->plane == 1 && a->groups == 1 ? ROWS : 1;
+  int64_t params = a->groups * a->channels;
   if (!sl__accumulate(cl_arg))
     memset(grad, 0, (size_t)((a->is_rms ? 1 : 2) * params) * sizeof *grad);
-  for (int64_t r = 0, rows; r < a->rows; r += rows, x += rows * a->size, dy += rows * a->size) {
+  for (int64_t r = 0; r < a->rows; r++, x += a->size, dy += a->size) {
     float *gamma = grad + r % a->groups * a->channels, *beta = a->is_rms ? NULL : gamma + params;
-    struct sl__row_stats stats[ROWS];
-    rows = a->rows - r < most ? a->rows - r : most;
-    for (int64_t i = 0; i < rows; i++) stats[i] = stats_of(a, x + i * a->size);
-    if (a->plane == 1)
-      weight_rows(a, x, dy, stats, rows, gamma, beta);
-    else
-      weight_planes(a, x, dy, stats[0], gamma, beta);
+    struct sl__row_stats s = stats_of(a, x);
+    if (a->plane == 1) {
+      weight_each(x, dy, s, gamma, beta, a->size);
+      continue;
+    }
+    for (int64_t c = 0, at = 0; c < a->channels; c++, at += a->plane) {
+      gamma[c] += s.inverse * products_of(dy + at, x + at, s.mean, a->plane);
+      if (beta) beta[c] += sl__sum_run(dy + at, a->plane);
+    }
   }
 }
 
