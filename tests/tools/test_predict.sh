@@ -619,6 +619,11 @@ refused 1 "line 1 is no list of token numbers" --format tokens "$l" letters
 printf '\n' >blank; refused 1 "line 1 is empty" --format tokens "$l" blank
 printf 'the cat\nthe zebra\n' >zebra
 refused 1 "line 2 has a word outside the vocabulary" --strict "$l" zebra
+sed 's/,10,/,1,/' "$work/char.json.vocabulary.json" >endless.json # no line end
+printf 'the\n' >the
+predicted the --strict --vocabulary endless.json "$work/char.json" the
+check "a line's end outside the vocabulary is no unknown word" \
+  grep -q '"unknown": 0' "$work/the.jsonl"
 refused 1 "has zero bytes" "$l" images-idx3-ubyte
 refused 1 "cpu:99" --devices cpu:99 "$x" digit.pgm
 

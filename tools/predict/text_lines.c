@@ -35,6 +35,15 @@ static enum sl_status open_words(const struct text_options *options, const char 
   return sl_vocabulary_load(path, &words->vocabulary);
 }
 
+/* The token of a line's end; -1: lines are numbers, and have none. */
+static int32_t line_end(const struct words *words) {
+  if (words->tokenizer) return sl_tokenizer_find(words->tokenizer, "\n", 1);
+  if (!words->vocabulary) return -1;
+  return sl_vocabulary_level(words->vocabulary) == SL_TEXT_WORD
+             ? sl_vocabulary_find(words->vocabulary, "<eos>", 5)
+             : sl_vocabulary_find(words->vocabulary, "\n", 1);
+}
+
 int words_open(const struct text_options *options, const struct engine *engine,
                struct words *words) {
   const char *model = engine->options->model;
@@ -47,6 +56,8 @@ int words_open(const struct text_options *options, const struct engine *engine,
                 "its tokenizer, --format tokens does without",
                 sl_error(), model);
   if (status != SL_OK) return fail_library(status);
+  if (words->tokenizer && line_end(words) < 0)
+    return fail(EXIT_FAILED, "%s: has no token for the end of a line; give --format tokens", path);
   int64_t size = words->tokenizer ? sl_tokenizer_size(words->tokenizer)
                                   : sl_vocabulary_size(words->vocabulary);
   /* a model may have rows that its tokenizer does not use */
@@ -60,15 +71,6 @@ void words_close(struct words *words) {
   sl_vocabulary_free(words->vocabulary);
   sl_tokenizer_close(words->tokenizer);
   *words = (struct words){0};
-}
-
-/* The token of a line's end; -1: lines are numbers, and have none. */
-static int32_t line_end(const struct words *words) {
-  if (words->tokenizer) return sl_tokenizer_find(words->tokenizer, "\n", 1);
-  if (!words->vocabulary) return -1;
-  return sl_vocabulary_level(words->vocabulary) == SL_TEXT_WORD
-             ? sl_vocabulary_find(words->vocabulary, "<eos>", 5)
-             : sl_vocabulary_find(words->vocabulary, "\n", 1);
 }
 
 /* ---- a line's tokens ---- */
@@ -162,7 +164,7 @@ static void fill(const struct lines *l, struct request *request) {
   request->scored = l->count - !text;
   memcpy(request->targets, l->tokens + !text, (size_t)request->scored * sizeof *inputs);
   request->unknown = 0;
-  for (int64_t i = 0; l->words->vocabulary && i < l->count; i++)
+  for (int64_t i = 0; l->words->vocabulary && i < inputs_of(l); i++)
     request->unknown += l->tokens[i] == 0;
 }
 
