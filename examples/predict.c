@@ -29,29 +29,37 @@ int main(int argc, char **argv) {
   TRY(sl_dataset_open(argv[2], 1, false, &images));
 
   const struct sl_dataset_info *info = sl_dataset_info(images);
-  int64_t pixels = sl_shape_count(&info->sample), classes = sl_shape_count(sl_model_output(model));
-  int64_t rounds = info->count / (AT_ONCE * SAMPLES), right = 0;
-  size_t all = AT_ONCE * SAMPLES;
-  float *x = malloc(all * (size_t)pixels * sizeof *x),
-        *y = malloc(all * (size_t)classes * sizeof *y);
-  int32_t *labels = malloc(all * sizeof *labels);
+  const struct sl_shape *input = sl_model_input(model);
+  char has[96], takes[96];
+  if (!sl_shape_equal(&info->sample, input))
+    return fprintf(stderr, "predict: %s has samples %s, %s takes %s; give it data of that shape\n",
+                   argv[2], sl_shape_text(&info->sample, has, sizeof has), argv[1],
+                   sl_shape_text(input, takes, sizeof takes)),
+           1;
+  int64_t pixels = sl_shape_count(input), classes = sl_shape_count(sl_model_output(model));
+  int64_t all = AT_ONCE * SAMPLES, right = 0;
+  float *x = malloc((size_t)(all * pixels) * sizeof *x),
+        *y = malloc((size_t)(all * classes) * sizeof *y);
+  int32_t *labels = malloc((size_t)all * sizeof *labels);
   if (!x || !y || !labels) return fprintf(stderr, "predict: no memory\n"), 1;
 
-  for (int64_t round = 0; round < rounds; round++) {
-    for (int64_t i = 0; i < (int64_t)all; i++)
-      TRY(sl_dataset_get(images, round * (int64_t)all + i, x + i * pixels, &labels[i]));
-    for (int r = 0; r < AT_ONCE; r++)
-      TRY(sl_predict_submit(predictor, x + r * SAMPLES * pixels, SAMPLES, y + r * SAMPLES * classes,
-                            &requests[r]));
-    for (int r = 0; r < AT_ONCE; r++) TRY(sl_predict_wait(requests[r]));
-    for (int64_t i = 0; i < (int64_t)all; i++) {
+  for (int64_t first = 0; first < info->count; first += all) {
+    int64_t n = info->count - first < all ? info->count - first : all; /* the last have fewer */
+    int count = 0;
+    for (int64_t i = 0; i < n; i++)
+      TRY(sl_dataset_get(images, first + i, x + i * pixels, &labels[i]));
+    for (int64_t i = 0; i < n; i += SAMPLES)
+      TRY(sl_predict_submit(predictor, x + i * pixels, n - i < SAMPLES ? n - i : SAMPLES,
+                            y + i * classes, &requests[count++]));
+    for (int r = 0; r < count; r++) TRY(sl_predict_wait(requests[r]));
+    for (int64_t i = 0; i < n; i++) {
       int64_t best = 0;
       for (int64_t c = 1; c < classes; c++)
         if (y[i * classes + c] > y[i * classes + best]) best = c;
       right += best == labels[i];
     }
   }
-  printf("%lld of %lld right\n", (long long)right, (long long)(rounds * (int64_t)all));
+  printf("%lld of %lld right\n", (long long)right, (long long)info->count);
 
   free(x), free(y), free(labels);
   sl_dataset_free(images);

@@ -70,6 +70,12 @@ timeout 60 "$predict" "$work/a.json" "$work/small" >"$work/out" 2>"$work/err" &&
   [ "$(awk '{ print $1 / $3 }' "$work/out")" = "$accuracy" ]
 verdict $? \
   "the saved model opens elsewhere and classifies as at the end of the training: $(cat "$work/out")"
+timeout 60 "$predict" "$work/a.json" "$work/tiny" >"$work/out" 2>"$work/err" &&
+  grep -q '^[0-9]* of 26 right$' "$work/out"
+verdict $? "a last batch that is not full counts: $(cat "$work/out")"
+timeout 60 "$predict" "$work/a.json" digits >"$work/out" 2>"$work/err"; code=$?
+[ $code = 1 ] && grep -q 'digits has samples \[1, 28, 28\], .*takes \[3, 32, 32\]' "$work/err"
+verdict $? "data of another shape are refused (code $code): $(cat "$work/err")"
 train --data "$work/small" --batch 64 --steps 1 --load "$work/a.json"
 verdict $? "its weights load again"
 for depth in 14 20; do
