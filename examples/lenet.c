@@ -6,6 +6,19 @@ struct lenet {
   enum sl_activation activation;
 };
 
+static enum sl_status convolve(struct sl_model *model, const char *name, const char *after_name,
+                               const struct sl_conv2d_options *options) {
+  /* a convolution keeps its output only, and these need the values before them */
+  const struct sl_activation_options after = {.activation = options->activation};
+  bool apart = after.activation == SL_ACTIVATION_GELU ||
+               after.activation == SL_ACTIVATION_GELU_TANH ||
+               after.activation == SL_ACTIVATION_SILU;
+  struct sl_conv2d_options conv = *options;
+  if (apart) conv.activation = SL_ACTIVATION_NONE;
+  enum sl_status status = sl_conv2d(model, name, &conv);
+  return status == SL_OK && apart ? sl_activate(model, after_name, &after) : status;
+}
+
 static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
                             enum sl_init init, const void *input) {
   const struct lenet *lenet = input;
@@ -19,9 +32,9 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
   const struct sl_dense_options fc1 = {.layer = layer, .features = 500, .activation = activation};
   const struct sl_dense_options fc2 = {.layer = layer, .features = program_outputs(data)};
 
-  enum sl_status status = sl_conv2d(model, "conv1", &conv1);
+  enum sl_status status = convolve(model, "conv1", "act1", &conv1);
   if (status == SL_OK) status = sl_maxpool2d(model, "pool1", &pool);
-  if (status == SL_OK) status = sl_conv2d(model, "conv2", &conv2);
+  if (status == SL_OK) status = convolve(model, "conv2", "act2", &conv2);
   if (status == SL_OK) status = sl_maxpool2d(model, "pool2", &pool);
   if (status == SL_OK) status = sl_dense(model, "fc1", &fc1);
   if (status == SL_OK) status = sl_dense(model, "fc2", &fc2);
@@ -30,22 +43,18 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
 
 /* ---- the program's own option ---- */
 
-static const char *parse_activation(const struct option_row *row, const char *text, void *values) {
-  struct lenet *lenet = values;
-  (void)row;
-  return sl_activation_parse(text, &lenet->activation) == SL_OK ? NULL : sl_error();
+static const char *activation_name(int i) {
+  return i <= SL_ACTIVATION_SILU ? sl_activation_name((enum sl_activation)i) : NULL;
 }
 
-static const char *default_activation(const void *values) {
-  return sl_activation_name(((const struct lenet *)values)->activation);
+static const char *activation_help(void) {
+  static char text[100];
+  return option_list(activation_name, ", ", ", ", text, sizeof text);
 }
-
-static const char *const activations[] = {"tanh",      "relu", "sigmoid", "gelu",
-                                          "gelu_tanh", "silu", NULL};
 
 static const struct option_row rows[] = {
-    {"activation", "NAME", "tanh, relu, sigmoid, gelu, gelu_tanh, silu", .parse = parse_activation,
-     .unset_of = default_activation, .names = activations, .flags = OPTION_OWN}};
+    {"activation", "NAME", NULL, OPTION_FIELD(struct lenet, activation), .name_of = activation_name,
+     .help_of = activation_help, .flags = OPTION_OWN}};
 
 int main(int argc, char **argv) {
   struct lenet lenet = {.activation = SL_ACTIVATION_TANH};

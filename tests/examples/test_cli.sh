@@ -173,6 +173,10 @@ if "$lm" --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" --sample 12
 else
   not_ok "sampled: $(head -n 3 "$work/out" | tr '\n' ' ')"
 fi
+for name in none relu sigmoid gelu gelu_tanh silu; do
+  "$lenet" --quiet --steps 2 --activation $name >"$work/out" 2>"$work/err"
+  verdict $? "lenet --activation $name"
+done
 if [ -e /dev/full ]; then
   refused 1 "output cannot be written: No space" sh -c '"$@" >/dev/full' sh \
     "$lm" --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" --sample 2000
