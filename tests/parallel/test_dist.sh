@@ -137,6 +137,8 @@ refused 2 'rank 2 has "--data of 3072 samples' 1 "" "--data $work/other"
 refused 2 'rank 2 has "--data of 10000 samples' 1 "" "--data digits"
 refused 1 'rank 2: .*/nowhere' 1 "" "--data $work/nowhere"
 refused 2 'at least one rank must be a worker' 1 "--servers 3"
+refused 2 '--batch 1025: each of 3 ranks has only 1024 samples of ' 1 "--batch 1025"
+refused 2 '--batch 1537: each of 2 ranks has only 1536 samples of ' 1 "--batch 1537 --servers 1"
 # A rank that refuses before it connects to the others may print its line before mpirun ends it.
 # All ranks do so at about the same time, and later on a busy machine: more lines are no failure.
 refused 2 'kvstore local does not talk' 3 "--kvstore local"

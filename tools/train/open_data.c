@@ -153,7 +153,21 @@ int session_open_data(struct session *session) {
   return EXIT_DONE;
 }
 
-/* Which part of the data is this rank's depends on the model's placement. */
+/* Such a batch would have rows that count nowhere. The number of parts depends on the model's
+ * placement. */
+int session_check_share(struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  struct sl_loader_options options = {0};
+  if (!session->context || session_is_one_text(session, info)) return EXIT_DONE; /* the loader's */
+  ranks_part(session->context, cli, session->model, &options);
+  if (cli->batch <= info->count / options.num_parts) return EXIT_DONE;
+  return session_fail(session, EXIT_USAGE,
+                      "--batch %lld: each of %lld ranks has only %lld samples of %s",
+                      (long long)cli->batch, (long long)options.num_parts,
+                      (long long)(info->count / options.num_parts), info->name);
+}
+
 enum sl_status session_open_loaders(struct session *session) {
   enum sl_status status = open_loader(session, session->train_set, true, &session->train_loader);
   return status == SL_OK ? open_loader(session, session->test_set, false, &session->test_loader)

@@ -49,6 +49,8 @@ static int start_alone(struct session *session) {
   if (status == SL_OK) code = session_check_model(session);
   if (code != EXIT_DONE) return code;
   if (status == SL_OK) status = session_set_model(session);
+  if (status == SL_OK) code = session_check_share(session);
+  if (code != EXIT_DONE) return code;
   if (status == SL_OK) status = session_open_loaders(session);
   if (status != SL_OK) return session_fail_library(session, status);
   session_plan_steps(session);
