@@ -1,10 +1,8 @@
 #include "tools/train/failure_report.h"
 
-#include <ctype.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,68 +13,7 @@
 
 extern char **environ;
 
-/* ---- what is private ---- */
-
-/* A word of a message that is a path: absolute, below . or .. or ~, or the name of a file that is
- * there. "img/s" and "conv1.forward/s1" are none. */
-static bool is_path(const char *word) {
-  return strchr(word, '/') && (strchr("/~", *word) || !strncmp(word, "./", 2) ||
-                               !strncmp(word, "../", 3) || access(word, F_OK) == 0);
-}
-
-/* "10.0.0.7" or "10.0.0.7:29400" */
-static bool is_address(const char *word) {
-  int dots = 0;
-  const char *c = word;
-  for (; isdigit((unsigned char)*c) || *c == '.'; c++) dots += *c == '.';
-  return dots == 3 && (*c == '\0' || *c == ':');
-}
-
-static bool is_own_name(const char *word) {
-  char host[256] = "";
-  const struct passwd *user = getpwuid(geteuid());
-  gethostname(host, sizeof host - 1);
-  return (*host && !strcmp(word, host)) || (user && !strcmp(word, user->pw_name));
-}
-
-static void print_word(FILE *out, const char *word) {
-  if (is_path(word))
-    fputs("(path)", out);
-  else if (is_address(word))
-    fputs("(address)", out);
-  else if (is_own_name(word))
-    fputs("(name)", out);
-  else
-    fputs(word, out);
-}
-
-/* The text with (path), (address) and (name) instead of such words. */
-static void print_public(FILE *out, const char *text) {
-  static const char between[] = " \t\n'\"(),;=<>";
-  char word[256];
-  while (*text) {
-    size_t length = strcspn(text, between);
-    bool is_sentence = length > 1 && strchr(":.", text[length - 1]);
-    if (length) {
-      snprintf(word, sizeof word, "%.*s", (int)(length - is_sentence), text);
-      print_word(out, word);
-      if (is_sentence) fputc(text[length - 1], out);
-    }
-    text += length;
-    if (*text) fputc(*text++, out);
-  }
-}
-
 /* ---- the parts ---- */
-
-/* A text that the user wrote is shown where it is one of the row's names. */
-static bool shows_value(const struct option_row *row, const char *value) {
-  const char *name;
-  if (row->kind != OPTION_TEXT && row->kind != OPTION_CUSTOM) return true;
-  for (int i = 0; (name = option_name(row, i)); i++)
-    if (!strcmp(name, value)) return true;
-  return strspn(value, "0123456789-.:,eE+") == strlen(value);
-}
 
 static void print_options(FILE *out, const struct option_set *set) {
   for (size_t i = 0; i < set->count; i++) {
@@ -98,7 +35,7 @@ static void print_options(FILE *out, const struct option_set *set) {
       free(line); /* a row that does not apply to this run */
       continue;
     }
-    if (!strcmp(value, "given") || shows_value(row, value))
+    if (!strcmp(value, "given") || !private_text_is_own(row, value))
       fprintf(out, "%s\n", line);
     else if (strcmp(value, "(not given)") != 0)
       fprintf(out, "--%s (given)\n", row->name);
@@ -106,7 +43,19 @@ static void print_options(FILE *out, const struct option_set *set) {
   }
 }
 
-static void print_environment(FILE *out) {
+/* A variable that names files may have a path without '/'. */
+static bool names_files(const char *variable) {
+  static const char *const words[] = {"HOME", "DIR", "PATH", "PREFIX", "FILE"};
+  size_t length = strcspn(variable, "=");
+  if (strchr(variable, '/')) return true;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    const char *found = strstr(variable, words[i]);
+    if (found && found < variable + length) return true;
+  }
+  return false;
+}
+
+static void print_environment(FILE *out, const struct private_texts *texts) {
   static const char *const known[] = {"STARPU_",
                                       "OMP_",
                                       "OPENBLAS_",
@@ -118,7 +67,10 @@ static void print_environment(FILE *out) {
   for (char **variable = environ; *variable; variable++)
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
       if (!strncmp(*variable, known[k], strlen(known[k]))) {
-        print_public(out, *variable);
+        if (names_files(*variable))
+          fprintf(out, "%.*s=(path)", (int)strcspn(*variable, "="), *variable);
+        else
+          private_texts_print(texts, *variable, out);
         fputc('\n', out);
       }
 }
@@ -136,8 +88,7 @@ static void print_steps(FILE *out, const struct failure_report *report) {
 static void print_lines(FILE *out, const struct failure_report *report) {
   long long first = report->line_count > REPORT_LINES ? report->line_count - REPORT_LINES : 0;
   for (long long i = first; i < report->line_count; i++) {
-    print_public(out, report->line[i % REPORT_LINES]);
-    fputc('\n', out);
+    fprintf(out, "%s\n", report->line[i % REPORT_LINES]);
   }
   if (!report->line_count) fputs("none\n", out);
 }
@@ -148,14 +99,14 @@ static void print_state(FILE *out, const struct failure_report *report) {
   if (!report->context)
     fprintf(out, "%s; StarPU had not started\n", program_version());
   else if (sl_context_report(report->context, &text) == SL_OK)
-    fputs(text, out);
+    private_texts_print(&report->private, text, out);
   free(text);
   fputs("\n== Options\n", out);
   print_options(out, &report->cli->own);
   const struct option_set shared = cli_set(report->cli);
   print_options(out, &shared);
   fputs("\n== Environment\n", out);
-  print_environment(out);
+  print_environment(out, &report->private);
 }
 
 static char *compose(const struct failure_report *report, const char *message) {
@@ -169,7 +120,7 @@ static char *compose(const struct failure_report *report, const char *message) {
           report->program);
   if (message) {
     fputs("\n== Failure\n", out);
-    print_public(out, message);
+    private_texts_print(&report->private, message, out);
     fputs("\n\n== Last steps\n", out);
     print_steps(out, report);
     fputs("\n== Last messages of the library\n", out);
@@ -223,7 +174,7 @@ static void put_function(int file, const void *address) {
  * which allocate nothing here: failure_report_watch has called backtrace once. */
 static void on_fatal(int number) {
   void *frames[64];
-  char words[1000];
+  char words[1000], shown[2000];
   struct failure_report *report = watched;
   watched = NULL;
   int file = report && report->path
@@ -235,7 +186,8 @@ static void on_fatal(int number) {
     put(file, signal_text(number));
     if (number == SIGABRT && sl_last_words(words, sizeof words)) {
       put(file, "\n");
-      put(file, words);
+      private_texts_hide(&report->private, words, shown, sizeof shown);
+      put(file, shown);
     }
     put(file, "\n\n== Functions\n");
     for (int f = 0, count = backtrace(frames, 64); f < count; f++) put_function(file, frames[f]);
@@ -261,14 +213,19 @@ void failure_report_begin(struct failure_report *report, const char *program,
   if (!cli->report_failure) return;
   sl_launched(&rank);
   report->path = ranks_path(cli->report_failure, ranks_wanted(cli) ? rank : 0);
+  if (report->path && private_texts_open(&report->private, cli)) return;
+  fprintf(stderr, "%s: no memory for the report of a failure; none will be written\n", program);
+  failure_report_end(report);
 }
 
 void failure_report_log(void *user, enum sl_level level, const char *line) {
   struct failure_report *report = user;
   const char *kind = level == SL_LOG_WARNING ? "warning: " : level == SL_LOG_INFO ? "" : "debug: ";
   fprintf(stderr, "starling: %s%s\n", kind, line);
+  if (!report->path) return;
   char *place = report->line[report->line_count % REPORT_LINES];
-  snprintf(place, sizeof *report->line, "%s%s", kind, line);
+  size_t used = (size_t)snprintf(place, sizeof *report->line, "%s", kind);
+  private_texts_hide(&report->private, line, place + used, sizeof *report->line - used);
   report->line_count++;
 }
 
@@ -309,6 +266,7 @@ void failure_report_end(struct failure_report *report) {
   }
   free(report->crash_text);
   free(report->path);
+  private_texts_close(&report->private);
   report->crash_text = report->path = NULL;
   report->context = NULL;
 }

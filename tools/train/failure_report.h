@@ -6,7 +6,7 @@
 
 #include <starling.h>
 
-#include "tools/train/cli.h"
+#include "tools/train/private_text.h"
 
 enum { REPORT_LINES = 32, REPORT_STEPS = 8 };
 
@@ -15,8 +15,9 @@ struct failure_report {
   const struct cli *cli;
   char *path; /* this rank's file; NULL: no report is wanted, or it is written */
   struct sl_context *context;
-  char *crash_text; /* prepared: a handler of signals must not allocate */
-  /* the last ones, in rings; count of all */
+  struct private_texts private; /* what the report leaves out */
+  char *crash_text;             /* prepared: a handler of signals must not allocate */
+  /* the last ones, in rings; count of all. Lines are without what is private. */
   char line[REPORT_LINES][240];
   long long line_count;
   struct sl_report step[REPORT_STEPS];
