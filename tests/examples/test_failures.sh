@@ -70,6 +70,28 @@ check "with StarPU's variables" has "^STARPU_NCPU=2$"
 names_nothing() { ! grep -qF -e "$private" -e "$(basename "$private")" -e "$(uname -n)" "$1"; }
 check "without paths and the host's name" names_nothing report
 rm -rf c w report
+# names of all kinds: with blanks, relative, of files that are not there, without a slash
+leaks() {
+  check "$1: the report is written" test -s report
+  check "and has no name" sh -c '! grep -qi -e secret -e alice report'
+  rm -rf c w report
+}
+mkdir "alice secret"
+SL_FAIL=dense_forward:25 train --log "alice secret/log secret.jsonl" --report-failure report
+leaks "folders with blanks"
+STARPU_FXT_PREFIX=secret-here SL_FAIL=dense_forward:25 train --log secret-log \
+  --report-failure report
+leaks "a name without a slash, and a variable with one"
+train --data "no alice/alice secret" --report-failure report
+leaks "data that are not there"
+train --data alice-secret --report-failure report
+leaks "data that are not there, without a slash"
+train --load secret.safetensors --report-failure report
+leaks "weights that are not there"
+train --load-part 'secret/alice net.safetensors:!fc1.' --report-failure report
+leaks "a part of weights"
+train --data "$PWD/alice secret" --report-failure report
+leaks "an empty folder"
 train --report-failure report
 check "a run that succeeds writes none" test $? = 0 -a ! -e report
 # crash OPTIONS...: a run gets SIGSEGV after its first step
@@ -87,6 +109,24 @@ check "and its report has the signal" has "^ended by SIGSEGV"
 check "the functions" has "+0x[0-9a-f]* main\|libc.so"
 check "and the workers" has "^worker 1: cpu:1, CPU 1"
 check "and no path" names_nothing report
+
+# ---- its place is checked first ----
+# refused CODE WORDS OPTIONS...: nothing is written
+refused() {
+  code=$1 words=$2; shift 2
+  rm -rf c w; echo kept >kept
+  train "$@"; got=$?
+  [ $got = "$code" ] && [ "$(grep -c . err)" = 1 ] && grep -q -e "$words" err &&
+    [ "$(cat kept)" = kept ]
+  verdict $? "$*: $(sed "s|$work/||g" err)"
+}
+refused 2 "report-failure ./kept: log writes this file, too" --log kept --report-failure ./kept
+refused 2 "kept: save writes this file, too" --save kept --report-failure kept
+refused 2 "net.safetensors: best writes" --best net.json --report-failure net.safetensors
+refused 2 "c: checkpoint writes" --report-failure c
+refused 2 "t: trace writes" --trace t --report-failure t
+refused 1 "/missing/x: cannot be written: No such file" --report-failure /missing/x
+refused 1 "[.]: cannot be written: Is a directory" --report-failure .
 
 echo "1..$n"
 exit $failed

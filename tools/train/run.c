@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/replace.h"
 #include "tools/common/abort_message.h"
+#include "tools/common/output_bytes.h"
 #include "tools/train/command_text.h"
 #include "tools/train/failure.h"
 #include "tools/train/find_rate.h"
@@ -106,6 +108,60 @@ static void report_lost_output(const struct session *session) {
             session->name, *why ? ": " : "", why);
 }
 
+/* "net.safetensors" of "net.json", as the library writes them; NULL: none, or no memory. */
+static char *weights_beside(const char *path) {
+  static const char end[] = ".json";
+  char *weights = NULL;
+  size_t length = path ? strlen(path) : 0, tail = strlen(end);
+  if (length <= tail || strcmp(path + length - tail, end) != 0) return NULL;
+  if (asprintf(&weights, "%.*s.safetensors", (int)(length - tail), path) < 0) return NULL;
+  return weights;
+}
+
+/* The option that writes to the report's place, too; NULL: none. */
+static const char *find_same(const struct session *session, const char *path) {
+  const struct cli *cli = &session->cli;
+  int rank = ranks_wanted(cli) ? session->rank : 0;
+  const struct {
+    const char *option;
+    char *path;
+  } others[] = {{"log", cli->log ? ranks_path(cli->log, rank) : NULL},
+                {"save", cli->save ? strdup(cli->save) : NULL},
+                {"save", weights_beside(cli->save)},
+                {"best", cli->best ? strdup(cli->best) : NULL},
+                {"best", weights_beside(cli->best)},
+                {"checkpoint", cli->checkpoint ? strdup(cli->checkpoint) : NULL},
+                {"trace", cli->trace ? strdup(cli->trace) : NULL}};
+  const char *found = NULL;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    const char *other = others[i].path;
+    if (other && (sl__file_is_same(other, path) || sl__is_same_inode(other, path)))
+      found = others[i].option;
+    free(others[i].path);
+  }
+  return found;
+}
+
+/* First of all: every later failure writes the report. */
+static int check_report(struct session *session) {
+  const char *path = session->failure_report.path;
+  if (!path) return EXIT_DONE;
+  int count = sl_launched(&session->rank), code = EXIT_DONE;
+  const char *other = find_same(session, path);
+  int error = other ? 0 : output_check(path);
+  if (other)
+    code = session_fail(session, EXIT_USAGE,
+                        "--report-failure %s: %s writes this file, too, and one would overwrite "
+                        "the other; name another file",
+                        path, other);
+  else if (error)
+    code = session_fail_file(session, path, error);
+  if (code == EXIT_DONE) return code;
+  session->apart = count > 1;
+  failure_report_end(&session->failure_report);
+  return code;
+}
+
 int run_program(const struct program *program, int argc, char **argv) {
   struct session session = {.program = program, .name = program_name(argv[0])};
   struct cli *cli = &session.cli;
@@ -113,14 +169,16 @@ int run_program(const struct program *program, int argc, char **argv) {
   set_defaults(cli, program);
   cli_parse(cli, &program->cli, argc, argv);
   failure_report_begin(&session.failure_report, session.name, cli);
-  if (program->asks_instead && *program->asks_instead) {
-    int code = run_instead(&session);
+  int code = check_report(&session);
+  bool instead = program->asks_instead && *program->asks_instead;
+  if (code != EXIT_DONE || instead) {
+    if (code == EXIT_DONE) code = run_instead(&session);
     if (code != EXIT_DONE) session_print_failure(&session);
     free(session.command);
     failure_report_end(&session.failure_report);
     return finish_output(session.name, code);
   }
-  int code = train(&session, argv[0]);
+  code = train(&session, argv[0]);
   failure_report_end(&session.failure_report);
   if (cli->find_rate)
     code = finish_output(session.name, code);
