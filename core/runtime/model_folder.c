@@ -1,11 +1,14 @@
 #include "core/runtime/model_folder.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,11 +19,13 @@
 
 #define FOLDER "STARPU_PERF_MODEL_DIR"
 #define HOME_FOLDER "STARPU_HOME"
+#define PRIVATE "starling-models-"
 
 struct sl__model_folder {
   char path[PATH_MAX];
   char private[PATH_MAX];   /* "": none */
   char why[PATH_MAX + 160]; /* why it is private */
+  int lock;                 /* of the private folder, held as long as it is used; -1: none */
   bool sets_home;           /* STARPU_HOME is set as well */
 };
 
@@ -102,10 +107,55 @@ static int use_folder(struct sl__model_folder *f, const char *variable) {
 
 /* ---- the private folder ---- */
 
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk) {
+  (void)info, (void)kind, (void)walk;
+  remove(path);
+  return 0;
+}
+
+static void remove_folder(const char *path) {
+  const int files = 8; /* open at once */
+  nftw(path, remove_entry, files, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Returns the lock of a folder of this user, or -1 with errno. */
+static int lock_folder(const char *path) {
+  struct stat info;
+  int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) return -1;
+  if (fstat(folder, &info) == 0 && info.st_uid != geteuid())
+    errno = EPERM;
+  else if (flock(folder, LOCK_EX | LOCK_NB) == 0)
+    return folder;
+  int error = errno;
+  close(folder);
+  errno = error;
+  return -1;
+}
+
+/* Removes what killed runs have left: the system has taken their locks. */
+static void remove_leftovers(const char *above) {
+  char path[PATH_MAX];
+  const struct dirent *entry;
+  DIR *folder = opendir(above);
+  while (folder && (entry = readdir(folder))) {
+    if (strncmp(entry->d_name, PRIVATE, strlen(PRIVATE)) != 0) continue;
+    if (snprintf(path, sizeof path, "%s/%s", above, entry->d_name) >= (int)sizeof path) continue;
+    int lock = lock_folder(path);
+    if (lock < 0) continue;
+    remove_folder(path);
+    close(lock);
+  }
+  if (folder) closedir(folder);
+}
+
+/* EAGAIN: another run has taken the folder for one that was left. */
 static int try_private(struct sl__model_folder *f, const char *above) {
-  bool fits = snprintf(f->private, sizeof f->private, "%s/starling-XXXXXX", above) < PATH_MAX;
+  bool fits = snprintf(f->private, sizeof f->private, "%s/" PRIVATE "XXXXXX", above) < PATH_MAX;
   int error = !fits ? ENAMETOOLONG : mkdtemp(f->private) ? 0 : errno;
   if (!error) {
+    f->lock = lock_folder(f->private); /* without locks no run removes it either */
+    if (f->lock < 0 && (errno == EWOULDBLOCK || errno == ENOENT)) return EAGAIN;
     error = try_file(f->private);
     if (error) rmdir(f->private);
   }
@@ -113,16 +163,35 @@ static int try_private(struct sl__model_folder *f, const char *above) {
   return error;
 }
 
+/* Of the context that is open, for programs that end without sl_close. */
+static char to_remove[PATH_MAX];
+static pid_t owner; /* a child of fork leaves its parent's folder alone */
+
+static void remove_at_exit(void) {
+  if (*to_remove && getpid() == owner) remove_folder(to_remove);
+}
+
+static void plan_removal(const char *path) {
+  static bool is_registered;
+  strcpy(to_remove, path);
+  owner = getpid();
+  if (!is_registered) is_registered = atexit(remove_at_exit) == 0;
+}
+
 static enum sl_status make_private(struct sl__model_folder *f) {
   const char *above = getenv("TMPDIR");
   if (!above || !*above) above = "/tmp";
-  int error = try_private(f, above);
+  int error;
+  remove_leftovers(above);
+  do error = try_private(f, above);
+  while (error == EAGAIN);
   if (error)
     return sl__fail(
         SL_IO,
         "%s; a folder for this run alone cannot be made in %s either: %s; name a folder "
         "by " HOME_FOLDER,
         f->why, above, strerror(error));
+  plan_removal(f->private);
   snprintf(f->path, sizeof f->path, "%s", f->private);
   setenv(FOLDER, f->path, 1);
   f->sets_home = !getenv("XDG_CACHE_HOME") && !getenv(HOME_FOLDER) && !getenv("HOME");
@@ -130,15 +199,9 @@ static enum sl_status make_private(struct sl__model_folder *f) {
   return SL_OK;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk) {
-  (void)info, (void)kind, (void)walk;
-  remove(path);
-  return 0;
-}
-
 static void remove_private(struct sl__model_folder *f) {
-  const int files = 8; /* open at once */
-  nftw(f->private, remove_entry, files, FTW_DEPTH | FTW_PHYS);
+  remove_folder(f->private);
+  *to_remove = '\0';
   unsetenv(FOLDER);
   if (f->sets_home) unsetenv(HOME_FOLDER);
 }
@@ -154,6 +217,7 @@ enum sl_status sl__model_folder_open(struct sl_context *c) {
   struct sl__model_folder *f = sl__alloc(1, sizeof *f, "the folder of performance models");
   if (!f) return SL_NO_MEMORY;
   c->model_folder = f;
+  f->lock = -1;
   const char *variable = find_variable(false);
   int error = variable ? use_folder(f, variable) : ENOENT;
   if (!error) return SL_OK;
@@ -161,7 +225,9 @@ enum sl_status sl__model_folder_open(struct sl_context *c) {
     snprintf(f->why, sizeof f->why, "%s (%s) cannot hold StarPU's performance models: %s", f->path,
              variable, error == EPERM ? "it belongs to another user" : strerror(error));
   else
-    snprintf(f->why, sizeof f->why, "neither HOME nor " HOME_FOLDER " is set");
+    snprintf(f->why, sizeof f->why,
+             "neither HOME nor " HOME_FOLDER
+             " is set, which say where StarPU's performance models belong");
   if (is_explicit(variable)) return sl__fail(SL_IO, "%s; name another folder", f->why);
   return make_private(f);
 }
@@ -190,6 +256,7 @@ const char *sl__model_folder(const struct sl_context *c) { return c->model_folde
 void sl__model_folder_close(struct sl_context *c) {
   if (!c->model_folder) return;
   if (c->model_folder->private[0]) remove_private(c->model_folder);
+  if (c->model_folder->lock >= 0) close(c->model_folder->lock);
   free(c->model_folder);
   c->model_folder = NULL;
 }

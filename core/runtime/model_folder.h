@@ -7,8 +7,9 @@
 
 /* Finds the folder as StarPU does: STARPU_PERF_MODEL_DIR, else .starpu/sampling in XDG_CACHE_HOME,
  * STARPU_HOME or HOME, and makes it. If it cannot be used or belongs to another user, a private
- * folder in TMPDIR serves, which sl__model_folder_close removes; a folder that
- * STARPU_PERF_MODEL_DIR or STARPU_HOME names must do. \return SL_IO, SL_NO_MEMORY. */
+ * folder in TMPDIR serves, which sl__model_folder_close or the end of the program removes; those
+ * that killed programs left are removed here. A folder that STARPU_PERF_MODEL_DIR or STARPU_HOME
+ * names must do. \return SL_IO, SL_NO_MEMORY. */
 enum sl_status sl__model_folder_open(struct sl_context *context);
 
 /* Logs that a private folder serves. */

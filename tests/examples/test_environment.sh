@@ -6,6 +6,7 @@ set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 mlp=$(realpath "${MLP:-examples/mlp}")
 lm=$(realpath "${LSTM_LM:-examples/lstm_lm}")
+predict=$(realpath "${PREDICT_EXAMPLE:-examples/predict}")
 tuner=$(realpath "${TUNE:-tools/starling-tune}")
 sanitized=$(grep -c '^#define SL_SANITIZE 1' config.h)
 work=$(mktemp -d) || exit 1
@@ -29,10 +30,25 @@ silent() { check "without a message" test ! -s err; }
 mkdir temporary
 without_home() { timeout 60 env -u STARPU_HOME -u XDG_CACHE_HOME TMPDIR="$work/temporary" "$@"; }
 ended 0 "no HOME" without_home env -u HOME "$mlp" $short
-told "neither HOME nor STARPU_HOME is set"
+told "is set, which say where StarPU.s performance models belong; they are kept for this run only"
 ended 0 "a HOME that cannot be written" without_home env HOME=/proc/none "$mlp" $short
 told "/proc/none/.starpu (HOME) cannot hold"
 check "the private folder is removed" test -z "$(ls -A temporary)"
+ended 1 "a program that ends without sl_close" without_home env -u HOME "$predict" none.json digits
+check "its private folder is removed" test -z "$(ls -A temporary)"
+# begun: a run that goes on, with a private folder and $job
+begun() {
+  (exec env -u STARPU_HOME -u XDG_CACHE_HOME -u HOME TMPDIR="$work/temporary" "$mlp" --hidden 8 \
+    --steps 1000000 --log running.jsonl --quiet 2>err) & job=$!
+  for _ in $(seq 1000); do grep -q '"step"' running.jsonl 2>/dev/null && break; sleep 0.05; done
+}
+begun
+ended 0 "another run beside it" without_home env -u HOME "$mlp" $short
+check "the private folder of a run is left alone" test "$(ls temporary | wc -l)" = 1
+kill -KILL $job; wait $job 2>/dev/null
+check "a killed run leaves its folder" test "$(ls temporary | wc -l)" = 1
+ended 0 "the next run" without_home env -u HOME "$mlp" $short
+check "removes it" test -z "$(ls -A temporary)"
 ended 1 "a STARPU_HOME that cannot be written" timeout 60 env STARPU_HOME=/proc/none "$mlp" $short
 told "STARPU_HOME) cannot hold StarPU's performance models: .*; name another folder"
 ended 1 "neither HOME nor TMPDIR" without_home env -u HOME TMPDIR=/proc/none "$mlp" $short
