@@ -1,6 +1,9 @@
 /* Datasets by name: the table of readers. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -49,9 +52,20 @@ const struct sl_dataset_format *sl_dataset_detect(const char *name) {
   return found ? &found->format : NULL;
 }
 
+/* Of a folder without permission no reader finds its files. Returns errno's value, or 0. */
+static int read_error(const char *name) {
+  struct stat info;
+  if (stat(name, &info) != 0) return errno;
+  int mode = S_ISDIR(info.st_mode) ? R_OK | X_OK : R_OK;
+  return faccessat(AT_FDCWD, name, mode, AT_EACCESS) == 0 ? 0 : errno;
+}
+
 static enum sl_status fail_unknown(const char *name) {
   char list[1024];
-  if (access(name, F_OK) != 0)
+  int error = read_error(name);
+  if (error && error != ENOENT && error != ENOTDIR)
+    return sl__fail(SL_IO, "%s: cannot be opened: %s", name, strerror(error));
+  if (error)
     return sl__fail(SL_IO, "%s: no such folder or file; name one that holds a dataset, or %s", name,
                     names_of(true, " or ", list, sizeof list));
   return sl__fail(SL_IO, "%s: holds neither %s; is it the right folder or file?", name,

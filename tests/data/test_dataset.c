@@ -348,6 +348,23 @@ static void test_own_tokens(void **state) {
   }
 }
 
+static void test_closed_folder(void **state) {
+  (void)state;
+  enum { NOBODY = 65534 }; /* a user without rights */
+  struct sl_dataset *set;
+  bool root = geteuid() == 0; /* who may read everything */
+  assert_int_equal(mkdir(in_folder("closed"), 0000), 0);
+  assert_int_equal(chmod(test_folder, 0711), 0);
+  if (root) assert_int_equal(seteuid(NOBODY), 0);
+  enum sl_status status = sl_dataset_open(in_folder("closed"), 1, true, &set);
+  if (root) assert_int_equal(seteuid(0), 0);
+  FAILS(status, SL_IO, "closed: cannot be opened: Permission denied");
+  if (root) assert_int_equal(seteuid(NOBODY), 0);
+  status = sl_dataset_open(in_folder("closed/deeper"), 1, true, &set);
+  if (root) assert_int_equal(seteuid(0), 0);
+  FAILS(status, SL_IO, "closed/deeper: cannot be opened: Permission denied");
+}
+
 static void test_by_name(void **state) {
   (void)state;
   struct sl_dataset *set;
@@ -532,6 +549,7 @@ int main(void) {
       cmocka_unit_test(test_cifar_inner_folder),
       cmocka_unit_test(test_own_dataset),
       cmocka_unit_test(test_own_tokens),
+      cmocka_unit_test(test_closed_folder),
       cmocka_unit_test(test_by_name),
       cmocka_unit_test(test_formats_are_listed),
       cmocka_unit_test(test_digits_are_reproducible),
