@@ -157,6 +157,7 @@ int main(int argc, char **argv) {
   int64_t right = count_right(predictor, tests, sl_model_output(opened)->dim[0]);
   if (right < 0) return fprintf(stderr, "custom_layer: %s\n", sl_error()), 1;
   printf("\n%lld of %lld right\n", (long long)right, (long long)sl_dataset_info(tests)->count);
+  if (fflush(stdout) != 0) return perror("custom_layer"), 1;
 
   sl_predictor_free(predictor);
   sl_model_free(opened);

@@ -121,5 +121,7 @@ int main(int argc, char **argv) {
   if (status == SL_OK) complain(status = closed);
   sl_close(context);
   free(data);
-  return status != SL_OK;
+  const bool lost = fflush(stdout) != 0 || ferror(stdout);
+  if (lost) fprintf(stderr, "kvstore: the output cannot be written\n");
+  return status != SL_OK || lost;
 }

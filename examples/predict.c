@@ -60,6 +60,7 @@ int main(int argc, char **argv) {
     }
   }
   printf("%lld of %lld right\n", (long long)right, (long long)info->count);
+  if (fflush(stdout) != 0) return perror("predict"), 1;
 
   free(x), free(y), free(labels);
   sl_dataset_free(images);

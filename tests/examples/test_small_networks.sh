@@ -34,6 +34,14 @@ verdict $? "unet ends with 0"
 check "it finds the shapes: $(tail -n 1 out)" holds '$1 > 0.6 && $2 > 90'
 check "the model's answers are masks" grep -q '"task": "labels"' unet.json
 
+if [ -e /dev/full ]; then
+  for program in "surrogate 1" "forecast 1" "unet 1" "kvstore --steps=1"; do
+    timeout 100 "$top/examples/"$program >/dev/full 2>err
+    verdict "$(($? != 1))" "$program: a full disk behind the output: exit code 1"
+    check "and says so" grep -q "^${program% *}: the output cannot be written" err
+  done
+fi
+
 for program in surrogate forecast unet; do
   timeout 20 "$top/examples/$program" none >out 2>err
   [ $? = 2 ] && grep -q "^Usage: $program \[EPOCHS\]$" err

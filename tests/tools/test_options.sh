@@ -65,6 +65,9 @@ for p in $trainers $tools starling-run; do
   [ "$p" != starling-run ] || program=$run
   check "$p --help" "$program" --help
   cp "$work/out" "$work/help"
+  [ "$p" = starling-run ] || [ ! -e /dev/full ] ||
+    check "$p --help to a full disk fails" \
+      sh -c '"$1" --help >/dev/full 2>/dev/null; test $? = 1' sh "$program"
   check "$p --help: usage, exit status and examples" help_is_whole "$work/help" "$p"
   check "$p --version: $version" sh -c 'test "$("$1" --version)" = "$2"' sh "$program" "$version"
   if [ "$p" = starling-run ]; then

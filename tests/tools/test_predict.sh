@@ -458,6 +458,9 @@ if [ -w /dev/full ]; then
 else
   skip "a full disk" "no /dev/full"
 fi
+"$predict" "$x" digits >&- 2>"$work/said"; code=$?
+check "a closed output" \
+  sh -c "[ $code = 1 ] && grep -q 'output cannot be written: Bad file' '$work/said'"
 
 # ---- refusals ----
 for arguments in "" "$x" "--bench" "--bench $x digit.pgm" "--nosuch $x digit.pgm" \

@@ -30,10 +30,11 @@ const char *program_name(const char *path) {
 const char *program_version(void) { return argp_program_version; }
 
 /* If a standard stream is closed, the next file that is opened gets its number, and messages would
- * be written into that file. */
+ * be written into that file. For reading only: what a closed output does not take is lost, and must
+ * not seem written. */
 static void open_standard_streams(void) {
   int file;
-  do file = open("/dev/null", O_RDWR);
+  do file = open("/dev/null", O_RDONLY);
   while (file >= 0 && file <= STDERR_FILENO);
   if (file >= 0) close(file);
 }
@@ -51,12 +52,23 @@ static bool has_address_limit(void) {
   return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
+static const char *parsing; /* the program, while its command line is read */
+
+/* argp's --help ends the program by itself. */
+static void finish_help(int status, void *unused) {
+  (void)unused;
+  if (parsing && finish_output(parsing, status) != status) _exit(EXIT_FAILED);
+}
+
 void start_program(const struct argp *argp, unsigned flags, int argc, char **argv, void *input) {
   open_standard_streams();
   if (has_address_limit()) on_exit(end_at_once, NULL);
   argv[0] = (char *)program_name(argv[0]);
   argp_err_exit_status = EXIT_USAGE;
+  parsing = argv[0];
+  on_exit(finish_help, NULL);
   int error = argp_parse(argp, argc, argv, flags, NULL, input);
+  parsing = NULL;
   if (!error) return; /* wrong options have ended the program */
   fprintf(stderr, "%s: the command line cannot be read: %s\n", argv[0], strerror(error));
   exit(EXIT_FAILED);
