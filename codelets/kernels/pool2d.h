@@ -7,6 +7,8 @@
 #include "core/base/random.h" /* SL__HOST_DEVICE */
 #include "core/base/simd.h"
 
+/* A plane with its padding, and so a window, has below 2^31 values: sl__window_output (nn/layers)
+ * refuses others. */
 struct sl__pool_args {
   int32_t planes, height, width, out_height, out_width; /* planes: N x C */
   struct sl__pool2d pool;

@@ -92,9 +92,10 @@ SL_API enum sl_status sl_dense(struct sl_model *model, const char *name,
  * bias [K] -> y [K, H', W'], H' = (H + 2 pad - dilation (R - 1) - 1) / stride + 1. stride, dilation
  * and groups 0 mean 1; kernel_w, stride_w, dilation_w and pad_w follow *_h if they are 0;
  * pad_h_only: pad_w stays 0. groups = C is a depthwise convolution. \return SL_BAD_SHAPE if the
- * input is not [C, H, W] or H' or W' < 1; SL_BAD_ARGUMENT for pad_h_only with a pad_w, unless
- * groups divides C and K, for a pad that is not below the dilated kernel's size, dilation (R - 1) +
- * 1, and for the activations GELU, GELU_TANH and SILU: append those as a layer, sl_activate. */
+ * input is not [C, H, W], H' or W' < 1, or a plane with its padding has 2^31 values or more;
+ * SL_BAD_ARGUMENT for pad_h_only with a pad_w, unless groups divides C and K, for a pad that
+ * is not below the dilated kernel's size, dilation (R - 1) + 1, and for the activations GELU,
+ * GELU_TANH and SILU: append those as a layer, sl_activate. */
 struct sl_conv2d_options {
   struct sl_layer_options layer;
   int channels;
@@ -152,7 +153,7 @@ SL_API enum sl_status sl_conv_transpose1d(struct sl_model *model, const char *na
                                           const struct sl_conv_transpose1d_options *options);
 
 /** Max and average pooling: x [C, H, W] -> [C, H', W'] as in sl_conv2d; stride 0 means the kernel's
- * size; global: the kernel is the whole plane. */
+ * size; global: the kernel is the whole plane. Errors as sl_conv2d's. */
 struct sl_pool2d_options {
   struct sl_layer_options layer;
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;

@@ -24,13 +24,19 @@ enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl_
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "padding %dx%d must be from 0 to below the kernel's %dx%d", w->pad_h,
                           w->pad_w, w->kernel_h, w->kernel_w);
-  int64_t rows = w->is_1d ? 1 : in->dim[1], columns = in->dim[in->ndim - 1];
-  int64_t h = rows + 2 * (int64_t)w->pad_h - w->kernel_h,
-          v = columns + 2 * (int64_t)w->pad_w - w->kernel_w;
+  int64_t rows = (w->is_1d ? 1 : in->dim[1]) + 2 * (int64_t)w->pad_h,
+          columns = in->dim[in->ndim - 1] + 2 * (int64_t)w->pad_w;
+  int64_t h = rows - w->kernel_h, v = columns - w->kernel_w;
   if (h < 0 || v < 0)
     return sl__layer_fail(layer, SL_BAD_SHAPE,
                           "a %dx%d window does not fit into %s with padding %dx%d", w->kernel_h,
                           w->kernel_w, sl_shape_text(in, text, sizeof text), w->pad_h, w->pad_w);
+  if (rows > INT32_MAX / columns) /* the operations count in 32 bits inside a plane */
+    return sl__layer_fail(
+        layer, SL_BAD_SHAPE,
+        "a plane with its padding is %lldx%lld, more than 2147483647 values; take "
+        "a smaller input or padding",
+        (long long)rows, (long long)columns);
   *height = h / w->stride_h + 1;
   *width = v / w->stride_w + 1;
   return SL_OK;

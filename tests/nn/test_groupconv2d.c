@@ -507,6 +507,11 @@ static void strange_options_are_refused(void **state) {
   FAILS(sl_conv1d(flat, "x", &(struct sl_conv1d_options){.channels = 2, .kernel = 2}), SL_BAD_SHAPE,
         "takes [C, L], not [4]");
   FAILS(sl_maxpool1d(m, "x", &(struct sl_pool1d_options){.kernel = 2}), SL_BAD_SHAPE, "[C, L]");
+  FAILS(sl_avgpool2d(m, "x", &(struct sl_pool2d_options){.kernel_h = 46341, .pad_h = 23168}),
+        SL_BAD_SHAPE, "a plane with its padding is 46342x46342, more than 2147483647 values");
+  FAILS(
+      sl_maxpool2d(m, "x", &(struct sl_pool2d_options){.kernel_h = INT_MAX, .pad_h = INT_MAX - 1}),
+      SL_BAD_SHAPE, "more than 2147483647 values");
 #define UP_ROW(model, status, words, ...)                                                          \
   FAILS(sl_conv_transpose1d(model, "x", &(struct sl_conv_transpose1d_options){__VA_ARGS__}),       \
         status, words)
