@@ -322,6 +322,43 @@ static void floats_of_doubles(const uint8_t *data, size_t count, float *values) 
   }
 }
 
+/* The bytes of some values; of a mapped file a copy in `room`, made by calls of the system, since
+ * the use of bytes that it loses meanwhile would end the process. */
+static enum sl_status take_bytes(const struct sl__safetensors *file, size_t size, uint8_t *room,
+                                 const uint8_t **bytes) {
+  const uint8_t *from = *bytes;
+  if (!file->mapping.bytes) return SL_OK;
+  *bytes = room;
+  return sl__file_map_read(file->path, &file->mapping, from, size, room);
+}
+
+/* All values of a tensor of floats. */
+static enum sl_status read_floats(const struct sl__safetensors *file,
+                                  const struct sl__safetensors_entry *entry, float *values) {
+  uint8_t room[1 << 14];
+  size_t each = dtype_size(entry->dtype), piece;
+  for (size_t at = 0; at < entry->bytes; at += piece, values += piece / each) {
+    const uint8_t *bytes = (const uint8_t *)entry->data + at;
+    piece = entry->bytes - at < sizeof room ? entry->bytes - at : sizeof room;
+    enum sl_status status = take_bytes(file, piece, room, &bytes);
+    if (status != SL_OK) return status;
+    if (each == sizeof(float))
+      memcpy(values, bytes, piece);
+    else if (each == sizeof(double))
+      floats_of_doubles(bytes, piece / each, values);
+    else
+      floats_of_halves(bytes, piece / each, entry->dtype[0] == 'B', values);
+  }
+  return SL_OK;
+}
+
+static bool is_of_floats(const struct sl__safetensors_entry *entry) {
+  static const char *const types[] = {"F32", "F64", "F16", "BF16"};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (strcmp(entry->dtype, types[i]) == 0) return true;
+  return false;
+}
+
 enum sl_status sl__safetensors_check_read(const struct sl__safetensors *file,
                                           const struct sl__safetensors_entry *entry) {
   char name[64], dtype[64];
@@ -352,20 +389,10 @@ enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const 
                     "another size?",
                     file->path, name, sl_shape_text(&entry->shape, has, sizeof has),
                     sl_shape_text(shape, wanted, sizeof wanted));
-  if (file->mapping.bytes) {
-    status = sl__file_map_check(file->path, &file->mapping);
-    if (status != SL_OK) return status;
-  }
-  if (strcmp(entry->dtype, "F32") == 0)
-    memcpy(values, entry->data, entry->bytes);
-  else if (strcmp(entry->dtype, "F64") == 0)
-    floats_of_doubles(entry->data, entry->bytes / 8, values);
-  else if (strcmp(entry->dtype, "F16") == 0 || strcmp(entry->dtype, "BF16") == 0)
-    floats_of_halves(entry->data, entry->bytes / 2, entry->dtype[0] == 'B', values);
-  else
+  if (!is_of_floats(entry))
     return sl__fail(SL_BAD_FILE, "%s: tensor \"%s\" is of type %s, not F32, F64, F16 or BF16",
                     file->path, name, entry->dtype);
-  return SL_OK;
+  return read_floats(file, entry, values);
 }
 
 /* ---- writing ---- */

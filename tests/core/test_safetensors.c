@@ -211,6 +211,36 @@ static void test_float_types(void **state) {
   sl__safetensors_close(file);
 }
 
+/* A mapped file has the same values, over the end of a piece, too; and it may be cut short. */
+static void test_mapped(void **state) {
+  (void)state;
+  enum { COUNT = 10000 };
+  static uint16_t brain[COUNT];
+  static float single[COUNT], values[COUNT];
+  for (int i = 0; i < COUNT; i++) brain[i] = (uint16_t)(i + 1), single[i] = (float)i;
+  const struct sl__safetensors_entry entries[] = {
+      {"brain", "BF16", SL_SHAPE(COUNT), brain, sizeof brain},
+      {"single", "F32", SL_SHAPE(COUNT), single, sizeof single},
+      {"whole", "I32", SL_SHAPE(COUNT), single, sizeof single},
+  };
+  struct sl__safetensors *file;
+  OK(sl__safetensors_write(in_folder("mapped"), entries, 3, NULL, NULL));
+  OK(sl__safetensors_map(in_folder("mapped"), &file));
+  OK(sl__safetensors_floats(file, "single", &SL_SHAPE(COUNT), values));
+  assert_memory_equal(values, single, sizeof single);
+  OK(sl__safetensors_floats(file, "brain", &SL_SHAPE(COUNT), values));
+  for (int i = 0; i < COUNT; i++) {
+    uint32_t bits = (uint32_t)brain[i] << 16;
+    assert_memory_equal(&values[i], &bits, sizeof bits);
+  }
+  FAILS(sl__safetensors_floats(file, "whole", &SL_SHAPE(COUNT), values), SL_BAD_FILE,
+        "tensor \"whole\" is of type I32, not F32, F64, F16 or BF16");
+  assert_int_equal(truncate(in_folder("mapped"), 50000), 0);
+  FAILS(sl__safetensors_floats(file, "brain", &SL_SHAPE(COUNT), values), SL_BAD_FILE,
+        "became shorter"); /* it lies behind the larger values */
+  sl__safetensors_close(file);
+}
+
 /* Tensors that cannot be read do not hide the others: one with many dimensions, one of a type of a
  * later format. */
 static void test_unread_tensors(void **state) {
@@ -329,11 +359,17 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_hostile_headers),      cmocka_unit_test(test_lengths_that_lie),
-      cmocka_unit_test(test_a_file_of_torch_save), cmocka_unit_test(test_nesting),
-      cmocka_unit_test(test_cut_anywhere),         cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_float_types),          cmocka_unit_test(test_unread_tensors),
-      cmocka_unit_test(test_bad_writes),           cmocka_unit_test(test_written_by_pytorch),
+      cmocka_unit_test(test_hostile_headers),
+      cmocka_unit_test(test_lengths_that_lie),
+      cmocka_unit_test(test_a_file_of_torch_save),
+      cmocka_unit_test(test_nesting),
+      cmocka_unit_test(test_cut_anywhere),
+      cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_float_types),
+      cmocka_unit_test(test_unread_tensors),
+      cmocka_unit_test(test_bad_writes),
+      cmocka_unit_test(test_written_by_pytorch),
+      cmocka_unit_test(test_mapped),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
