@@ -42,6 +42,9 @@ struct sl__picture {
 /* Each fills the picture, or returns the reason why it cannot. The picture must be zero, or an
  * earlier one, whose memory is used again. */
 
+/* This reason, the text itself, says nothing of the picture: it may be decoded another time. */
+extern const char sl__picture_no_memory[];
+
 /* PGM and PPM, P2, P3, P5, P6 (https://netpbm.sourceforge.net/doc/pgm.html); *used: bytes of
  * the first picture; others may follow. */
 const char *sl__pnm_read(const uint8_t *bytes, size_t size, struct sl__picture *picture,

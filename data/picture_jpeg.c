@@ -32,8 +32,8 @@ static const char cut_short[] = "damaged, or cut short";
 
 static void give_up(j_common_ptr jpeg) {
   struct sl__jpeg_decoder *d = jpeg->client_data;
-  d->why = jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? "is too large for the memory"
-                                                     : "damaged, or no JPEG";
+  d->why =
+      jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? sl__picture_no_memory : "damaged, or no JPEG";
   longjmp(d->failed, 1);
 }
 
@@ -115,7 +115,7 @@ static const char *copy_file(struct sl__jpeg_decoder *d, const uint8_t *bytes, s
     d->bytes = malloc(size + ENDS);
     d->room = d->bytes ? size + ENDS : 0;
   }
-  if (!d->bytes) return "is too large for the memory";
+  if (!d->bytes) return sl__picture_no_memory;
   memcpy(d->bytes, bytes, size);
   for (size_t i = 0; i < ENDS; i += sizeof end) memcpy(d->bytes + size + i, end, sizeof end);
   return NULL;
@@ -143,7 +143,7 @@ static const char *decode(struct sl__jpeg_decoder *d, size_t size, size_t ends, 
 const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,
                           struct sl__picture *picture) {
   if (!picture->decoder) picture->decoder = calloc(1, sizeof *picture->decoder);
-  if (!picture->decoder) return "is too large for the memory";
+  if (!picture->decoder) return sl__picture_no_memory;
   const char *why = copy_file(picture->decoder, bytes, size);
   if (why || !decode(picture->decoder, size, ENDS, width, height, picture)) return why;
   return decode(picture->decoder, size, 0, width, height, picture); /* for its message */

@@ -24,7 +24,21 @@ struct reader {
   size_t size;
   jmp_buf failed;
   const char *why;
+  bool no_memory; /* for a part of it, which may be one that libpng can do without */
 };
+
+/* libpng's errors are texts, which do not tell missing memory from damage. */
+static png_voidp allocate(png_structp png, png_alloc_size_t size) {
+  struct reader *r = png_get_mem_ptr(png);
+  void *memory = malloc(size);
+  if (!memory) r->no_memory = true;
+  return memory;
+}
+
+static void release(png_structp png, png_voidp memory) {
+  (void)png;
+  free(memory);
+}
 
 static void give_up(png_structp png, const char *message) {
   struct reader *r = png_get_error_ptr(png);
@@ -79,7 +93,7 @@ static const char *read_pixels(const struct reader *r, struct sl__picture *pictu
 
 static const char *decode(struct reader *r, struct sl__picture *picture) {
   r->why = "is no PNG, damaged, or cut short";
-  if (setjmp(r->failed)) return r->why;
+  if (setjmp(r->failed)) return r->no_memory ? sl__picture_no_memory : r->why;
   png_set_read_fn(r->png, r, take);
   png_set_benign_errors(r->png, 1); /* those that libpng can mend are warnings */
   png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* none but the pixels' */
@@ -90,8 +104,9 @@ static const char *decode(struct reader *r, struct sl__picture *picture) {
 
 const char *sl__png_read(const uint8_t *bytes, size_t size, struct sl__picture *picture) {
   struct reader r = {.bytes = bytes, .size = size};
-  const char *why = "is too large for the memory";
-  r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, give_up, ignore_warning);
+  const char *why = sl__picture_no_memory;
+  r.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &r, give_up, ignore_warning, &r, allocate,
+                                   release);
   r.info = r.png ? png_create_info_struct(r.png) : NULL;
   if (r.info) why = decode(&r, picture);
   png_destroy_read_struct(&r.png, &r.info, NULL);

@@ -6,6 +6,8 @@
 
 static const char cut[] = "cut short; was the download complete?";
 
+const char sl__picture_no_memory[] = "is too large for the memory";
+
 const char *sl__picture_room(struct sl__picture *picture, int64_t width, int64_t height,
                              int channels) {
   if (width < 1 || height < 1) return "is empty: it has no pixels";
@@ -13,7 +15,7 @@ const char *sl__picture_room(struct sl__picture *picture, int64_t width, int64_t
     return "has more than 64 million pixels";
   size_t count = (size_t)(width * height) * (size_t)channels;
   uint16_t *values = reallocarray(picture->values, count, sizeof *values);
-  if (!values) return "is too large for the memory";
+  if (!values) return sl__picture_no_memory;
   picture->width = width;
   picture->height = height;
   picture->channels = channels;

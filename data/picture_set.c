@@ -31,7 +31,8 @@ static enum sl_status bad_picture(const struct picture_set *set, size_t file, co
                   set->folder, set->files.name[file], why, asks ? "" : ";");
 }
 
-/* Reads and decodes a file. *why: the reason, if it cannot be decoded, which is no failure yet. */
+/* Reads and decodes a file. *why: the reason, if it cannot be decoded, which is no failure yet.
+ * Missing memory is one: the picture may be good. */
 static enum sl_status decode(const struct picture_set *set, size_t file,
                              struct sl__picture *picture, const char **why) {
   uint8_t *bytes = NULL;
@@ -41,6 +42,10 @@ static enum sl_status decode(const struct picture_set *set, size_t file,
   enum sl_status status = sl__file_read(path, MAX_FILE, &bytes, &size);
   int64_t height = set->resize ? set->shape.dim[1] : 0, width = set->resize ? set->shape.dim[2] : 0;
   if (status == SL_OK) *why = sl__picture_read(bytes, size, width, height, picture);
+  if (status == SL_OK && *why == sl__picture_no_memory) {
+    status = sl__fail(SL_NO_MEMORY, "%s: %s; end other programs, or make it smaller", path, *why);
+    *why = NULL;
+  }
   free(bytes);
   free(path);
   return status;

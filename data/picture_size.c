@@ -43,7 +43,7 @@ const char *sl__picture_begin(struct sl__picture *picture, int64_t width, int64_
   const char *why = fits ? NULL : sl__picture_room(picture, width, height, channels);
   if (why) return why;
   uint8_t *room = realloc(picture->room, (size_t)(width * lines) * (size_t)stride + 2 * VECTOR);
-  if (!room) return "is too large for the memory";
+  if (!room) return sl__picture_no_memory;
   picture->room = room;
   picture->bytes = room + (VECTOR - (uintptr_t)room % VECTOR) + BESIDE;
   picture->stride = stride;

@@ -1,6 +1,7 @@
 /* Folders of pictures: PPM, PNG and JPEG made here, in colour and in grey; sizes; training and test
  * folders; pictures that cannot be decoded. */
 #include <math.h>
+#include <sys/resource.h>
 
 #include "core/base/file.h"
 #include "data/dataset.h"
@@ -320,6 +321,46 @@ static void test_png(void **state) {
   sl__picture_free(&picture);
 }
 
+#ifndef SL_SANITIZE /* whose shadow takes terabytes */
+static rlim_t bytes_in_use(void) {
+  long long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%lld", &pages), 1);
+  fclose(file);
+  return (rlim_t)(pages * sysconf(_SC_PAGESIZE));
+}
+
+/* A good picture is not left out because there is no memory for it. */
+static void test_no_memory(void **state) {
+  (void)state;
+  enum { SIDE = 6000, MORE = 48 << 20 }; /* its values take 72 MB */
+  static const char *const folders[] = {"set", "set/a"};
+  const struct sl_reader_options options = {.height = 4, .width = 4, .skip_bad = true};
+  png_image image = {
+      .version = PNG_IMAGE_VERSION, .width = SIDE, .height = SIDE, .format = PNG_FORMAT_GRAY};
+  uint8_t *pixels = calloc(SIDE, SIDE);
+  struct sl_dataset *set;
+  struct rlimit before, small;
+  assert_non_null(pixels);
+  make_folders(folders, 2);
+  put_pnm("set/a/1.pgm", 8, 8, 1, 0);
+  assert_true(png_image_write_to_file(&image, in_folder("set/a/2.png"), 0, pixels, 0, NULL));
+  free(pixels);
+  assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+  small = before;
+  small.rlim_cur = bytes_in_use() + MORE;
+  assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
+  enum sl_status status = open_set("set", options);
+  assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+  FAILS(status, SL_NO_MEMORY, "set/a/2.png: is too large for the memory; end other programs");
+  OK(sl_dataset_read(in_folder("set"), &options, true, &set));
+  assert_int_equal(sl_dataset_info(set)->left_out, 0);
+  sl_dataset_free(set);
+  remove_all("set");
+}
+#endif
+
 /* The stored values, as PIL gives them, whatever the file says of their gamma. */
 static void test_png_gamma(void **state) {
   (void)state;
@@ -496,6 +537,9 @@ int main(void) {
       cmocka_unit_test(test_direct),
 #endif
 #ifdef SL_HAVE_PNG
+#ifndef SL_SANITIZE
+      cmocka_unit_test(test_no_memory),
+#endif
       cmocka_unit_test(test_png),         cmocka_unit_test(test_png_gamma),
       cmocka_unit_test(test_png_kinds),   cmocka_unit_test(test_damaged_png),
 #endif

@@ -21,7 +21,7 @@ int samples_bad(const struct samples *s, const char *why) {
 int samples_undecoded(const struct samples *s, const char *why, bool *none) {
   char from[64] = "";
   if (!why) return EXIT_DONE;
-  if (!s->options->skip_bad) return samples_bad(s, why);
+  if (!s->options->skip_bad || why == sl__picture_no_memory) return samples_bad(s, why);
   if (s->index) snprintf(from, sizeof from, " from picture %" PRId64 " on", s->index);
   remark("%s: left out%s: %s", s->path, from, why);
   *none = true;
