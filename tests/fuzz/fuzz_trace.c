@@ -21,8 +21,8 @@ FUZZER(trace)(const uint8_t *bytes, size_t size) {
   }
   window_read(path[2], &window, message, sizeof message);
   if (trace_read_tasks(path[0], &trace, message, sizeof message) &&
-      trace_read_paje(path[1], &trace, message, sizeof message) && trace_cut(&trace, 0, INFINITY) &&
-      !(trace.window > 0))
+      trace_read_paje(path[1], &trace, message, sizeof message) &&
+      !trace_cut(&trace, 0, INFINITY) && !(trace.window > 0))
     abort();
   trace_free(&trace);
   return 0;

@@ -7,10 +7,20 @@
 
 #include "tools/common/escape.h"
 
+/* The stream knows of its own failures only; there is one page a process. */
+static bool lacks_memory;
+
+void html_lacks_memory(void) { lacks_memory = true; }
+
+bool html_is_whole(FILE *out) { return !ferror(out) && !lacks_memory; }
+
 static void put_list(FILE *out, const char *format, va_list list) HTML_PRINTF(2, 0);
 static void put_list(FILE *out, const char *format, va_list list) {
   char *text;
-  if (vasprintf(&text, format, list) < 0) return; /* the stream has no memory either, and fails */
+  if (vasprintf(&text, format, list) < 0) {
+    html_lacks_memory();
+    return;
+  }
   escape_text(out, text);
   free(text);
 }

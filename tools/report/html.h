@@ -2,10 +2,17 @@
 #ifndef SL_TOOLS_REPORT_HTML_H
 #define SL_TOOLS_REPORT_HTML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
 #define HTML_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
+
+/* A part of the page is missing, since there was no memory for it: the page is of no use. */
+void html_lacks_memory(void);
+
+/* Is everything written? */
+bool html_is_whole(FILE *out);
 
 /* The formatted text, escaped. */
 void html_text(FILE *out, const char *format, ...) HTML_PRINTF(2, 3);

@@ -165,5 +165,5 @@ bool report_write(FILE *out, const struct report *report) {
   fputs("</main>\n<footer>\n", out);
   html_element(out, "p", NULL, "Written by starling-report, Starling %s.", PACKAGE_VERSION);
   fputs("</footer>\n</body>\n</html>\n", out);
-  return !ferror(out);
+  return html_is_whole(out);
 }

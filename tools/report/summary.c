@@ -173,14 +173,15 @@ static const struct fact facts[] = {{"Program", tell_program, false},
                                     {"Runtime", tell_runtime, false},
                                     {"Log written by", tell_producer, false}};
 
-/* The caller frees it. NULL: unknown, or no memory. */
+/* The caller frees it. NULL: unknown, or no memory (html_lacks_memory). */
 static char *fact_text(const struct fact *fact, const struct view *view) {
   char *text = NULL;
   size_t size;
   FILE *out = open_memstream(&text, &size);
-  if (!out) return NULL;
-  fact->tell(out, view);
-  if (fclose(out) == 0 && size) return text;
+  if (out) fact->tell(out, view);
+  if (!out || ferror(out)) html_lacks_memory();
+  if (out && (fclose(out) != 0 || !text)) html_lacks_memory(); /* glibc's fclose tells nothing */
+  if (text && size) return text;
   free(text);
   return NULL;
 }
@@ -192,6 +193,7 @@ static void write_fact(FILE *out, const struct report *report, const struct fact
                        const char *metric) {
   bool known = false;
   char **texts = calloc(report->count, sizeof *texts);
+  if (!texts) html_lacks_memory();
   for (size_t i = 0; texts && i < report->count; i++) {
     texts[i] = fact_text(fact, &(struct view){&report->runs[i], &report->facts[i], metric});
     known |= texts[i] != NULL;
@@ -301,6 +303,7 @@ void report_summary(FILE *out, const struct report *report) {
 
 static void write_change(FILE *out, const char *name, const json_t *from, const json_t *to) {
   char *before = value_text(from), *after = value_text(to);
+  if (!before || !after) html_lacks_memory();
   html_text(out, "; %s %s \u2192 %s", name, before ? before : "?", after ? after : "?");
   free(before);
   free(after);

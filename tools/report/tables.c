@@ -145,6 +145,7 @@ static bool differs(const struct report *report, const char *key) {
 static void write_value(FILE *out, const json_t *options, const char *key) {
   const json_t *value = json_object_get(options, key);
   char *text = value ? value_text(value) : NULL;
+  if (value && !text) html_lacks_memory();
   const char *class = !value || json_is_null(value) ? "default" : NULL;
   html_element(out, "td", class, "%s", text ? text : "\u2013");
   free(text);
@@ -159,9 +160,15 @@ static void write_setting(FILE *out, const struct report *report, const char *ke
 
 /* All keys of all runs, each once. NULL without memory. */
 static json_t *all_keys(const struct report *report) {
-  json_t *keys = json_object();
-  for (size_t i = 0; keys && i < report->count; i++)
-    json_object_update_missing(keys, (json_t *)part_of(report, i, "options"));
+  json_t *keys = json_object(), *value;
+  const char *key;
+  if (!keys) html_lacks_memory();
+  for (size_t i = 0; keys && i < report->count; i++) {
+    json_object_foreach(
+        (json_t *)part_of(report, i, "options"), key,
+        value) if (!json_object_get(keys, key) && json_object_set(keys, key, value) != 0)
+        html_lacks_memory(); /* json_object_update_missing would not tell */
+  }
   return keys;
 }
 

@@ -55,6 +55,7 @@ static void read_picture(const char *path, struct trace_report *trace) {
   FILE *file = fopen(path, "re");
   char *bytes = file ? malloc(MOST_PICTURE) : NULL;
   size_t count = bytes ? fread(bytes, 1, MOST_PICTURE, file) : 0, end = count;
+  if (file && !bytes) html_lacks_memory();
   if (file) fclose(file);
   while (end && strchr(" \t\r\n", bytes[end - 1])) end--;
   bool whole = count < MOST_PICTURE && end > 10 && memcmp(bytes + end - 6, "</svg>", 6) == 0 &&

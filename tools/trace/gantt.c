@@ -163,12 +163,12 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* The step for the large picture: of median length, and if possible neither the first nor the last.
- */
+ * -1: no memory. */
 static long typical_step(const struct picture *p) {
   double *lengths = calloc((size_t)p->step_count + 1, sizeof *lengths);
   long first = p->step_count > 2, last = p->step_count - (p->step_count > 3), best = first;
   size_t count = 0;
-  if (!lengths) return 0;
+  if (!lengths) return -1;
   for (long s = first; s < last; s++) lengths[count++] = p->steps[s + 1] - p->steps[s];
   qsort(lengths, count, sizeof *lengths, by_value);
   for (long s = first; s < last; s++)
@@ -447,6 +447,8 @@ static void draw_title(struct picture *p) {
 static int draw(struct picture *p) {
   char heading[64];
   bool zooms = p->step_count > 2;
+  long step = zooms ? typical_step(p) : 0;
+  if (step < 0) return ENOMEM;
   double room = zooms ? 300 : 600, lane = room / p->lane_count;
   struct panel all = {.to = p->trace->window, .y = TOP - 8};
   all.height = lane > 56 ? 56 : lane < 10 ? 10 : lane;
@@ -463,7 +465,6 @@ static int draw(struct picture *p) {
   draw_title(p);
   draw_panel(p, &all, zooms ? "All" : "");
   if (zooms) {
-    long step = typical_step(p);
     one.from = p->steps[step];
     one.to = p->steps[step + 1];
     snprintf(heading, sizeof heading, "Step %ld", p->first_step + step);

@@ -272,7 +272,12 @@ static bool read_lines(FILE *f, struct reader *r, char *message, size_t size) {
     whole = line[length - 1] == '\n';
     fine = take(r, line);
   }
+  int error = fine && !feof(f) ? errno : 0; /* getline without memory leaves no ferror */
   free(line);
+  if (error) {
+    snprintf(message, size, "%s: cannot be read: %s", r->path, strerror(error));
+    return false;
+  }
   if (!fine) snprintf(message, size, "%s: no memory", r->path);
   if (fine && !paje) snprintf(message, size, "%s: is no trace in Paje's format", r->path);
   if (fine && paje && (!whole || r->recording))

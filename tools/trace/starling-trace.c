@@ -127,9 +127,8 @@ static int write_text(const struct report *report, const char *path) {
   size_t size;
   FILE *out = open_memstream(&text, &size);
   if (!out) return ENOMEM;
-  report_print(report, out);
-  bool whole = !ferror(out);
-  int error = fclose(out) == 0 && whole ? output_bytes(path, text, size) : ENOMEM;
+  bool whole = report_print(report, out) && !ferror(out);
+  int error = fclose(out) == 0 && whole && text ? output_bytes(path, text, size) : ENOMEM;
   free(text);
   return error;
 }
@@ -154,7 +153,7 @@ static int draw_folder(const struct report *report, const char *folder) {
 
 static int tell(const struct question *q, const struct report *report) {
   if (q->draw) return draw_folder(report, q->paths[0]);
-  report_print(report, stdout);
+  if (!report_print(report, stdout)) return fail("%s: no memory%s", q->paths[0], "");
   int error = q->json ? report_write_json(report, q->json) : 0;
   if (error) return fail_file(q->json, error);
   error = q->output ? gantt_draw(report, q->output) : 0;
@@ -183,8 +182,9 @@ static int read_trace(struct question *q, struct source *source, struct trace *t
   while (!fine && source_renew(source, q->paths[0]))
     fine = read_files(source, trace, message, sizeof message);
   if (!fine) return fail("%s%s", message, "");
-  if (!trace_cut(trace, q->from, q->to))
-    return fail("%s: no task lies between --from and --to%s", q->paths[0], "");
+  int error = trace_cut(trace, q->from, q->to);
+  if (error == ENOMEM) return fail("%s: no memory%s", q->paths[0], "");
+  if (error) return fail("%s: no task lies between --from and --to%s", q->paths[0], "");
   if (q->from > 0 || isfinite(q->to)) window->known = false; /* the description is of all steps */
   if (!q->roof.gflops) q->roof.gflops = window->peak;
   if (!q->stages && window->stages > 1) {

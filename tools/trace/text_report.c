@@ -151,13 +151,15 @@ static void print_layer_table(const struct report *r, FILE *out) {
     fprintf(out, "roof: unknown (--peak GFLOPS of one CPU core, --bandwidth GB/S)\n");
 }
 
-static void print_path(const struct report *r, FILE *out) {
+/* Returns false without memory. */
+static bool print_path(const struct report *r, FILE *out) {
   const struct trace *t = r->trace;
   const struct numbers *n = r->numbers;
   double *ms = calloc((size_t)t->layer_count, sizeof *ms);
-  if (!ms || !n->path_count) {
+  bool fine = ms != NULL;
+  if (!fine || !n->path_count) {
     free(ms);
-    return;
+    return fine;
   }
   for (size_t i = 0; i < n->path_count; i++) {
     const struct trace_task *task = &t->tasks[n->path[i]];
@@ -175,6 +177,7 @@ static void print_path(const struct report *r, FILE *out) {
   }
   fputc('\n', out);
   free(ms);
+  return true;
 }
 
 static void print_longest(const struct trace *t, FILE *out) {
@@ -188,12 +191,13 @@ static void print_longest(const struct trace *t, FILE *out) {
   }
 }
 
-void report_print(const struct report *report, FILE *out) {
+bool report_print(const struct report *report, FILE *out) {
   print_summary(report, out);
   print_devices(report, out);
   print_layer_table(report, out);
-  print_path(report, out);
+  if (!print_path(report, out)) return false;
   print_longest(report->trace, out);
+  return true;
 }
 
 /* ---- JSON ---- */

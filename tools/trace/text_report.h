@@ -21,7 +21,8 @@ enum { LONGEST = 10 };
 /* Lists the longest tasks, the longest first; returns their number. */
 size_t report_longest(const struct trace *trace, long *tasks);
 
-void report_print(const struct report *report, FILE *out);
+/* Returns false without memory: the text is not whole. */
+bool report_print(const struct report *report, FILE *out);
 
 /* Returns errno's value, or 0. */
 int report_write_json(const struct report *report, const char *path);

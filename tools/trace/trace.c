@@ -284,11 +284,15 @@ static bool read_lines(FILE *f, const char *path, struct trace *trace, char *mes
       return false;
     }
   }
+  int error = fine && !feof(f) ? errno : 0; /* getline without memory leaves no ferror */
   fine = fine && keep(trace, record);
   free(record);
   free(line);
-  if (!fine) snprintf(message, size, "%s: no memory", path);
-  return fine;
+  if (!fine)
+    snprintf(message, size, "%s: no memory", path);
+  else if (error)
+    snprintf(message, size, "%s: cannot be read: %s", path, strerror(error));
+  return fine && !error;
 }
 
 static int by_start(const void *a, const void *b) {
@@ -399,21 +403,23 @@ static void cut_tasks(struct trace *trace) {
 }
 
 /* The trace does not show the state of a worker when recording began: its last event is older. No
- * task ran at that time, so the worker was idle. */
-static void cut_states(struct trace *trace, struct trace_worker *w, bool begins_idle) {
+ * task ran at that time, so the worker was idle. Returns false without memory. */
+static bool cut_states(struct trace *trace, struct trace_worker *w, bool begins_idle) {
   size_t kept = 0, count = w->state_count;
+  bool fine = true;
   struct trace_interval *old = w->states;
   w->states = NULL;
   w->state_count = w->state_room = 0;
-  for (size_t s = 0; s < trace->span_count; s++) {
+  for (size_t s = 0; fine && s < trace->span_count; s++) {
     const struct trace_span *span = &trace->spans[s];
-    for (size_t i = kept; i < count; i++) {
+    for (size_t i = kept; fine && i < count; i++) {
       struct trace_interval v = old[i];
       if (v.end <= span->start) kept = i + 1;
       if (v.end <= span->start || v.start >= span->end) continue;
       struct trace_interval *states =
           trace_grow(w->states, w->state_count, &w->state_room, sizeof *states);
-      if (!states) break;
+      fine = states != NULL;
+      if (!fine) break;
       if (v.start < span->start && begins_idle) v.state = STATE_IDLE;
       w->states = states;
       states[w->state_count++] =
@@ -421,6 +427,7 @@ static void cut_states(struct trace *trace, struct trace_worker *w, bool begins_
     }
   }
   free(old);
+  return fine;
 }
 
 static void cut_transfers(struct trace *trace) {
@@ -435,7 +442,7 @@ static void cut_transfers(struct trace *trace) {
 }
 
 /* Chooses one span, from the beginning of the first task to the end of the last one. */
-static bool choose_span(struct trace *trace, double from, double to) {
+static int choose_span(struct trace *trace, double from, double to) {
   double first = trace->tasks[0].start, begin = INFINITY, end = -INFINITY;
   for (size_t i = 0; i < trace->count; i++) {
     const struct trace_task *t = &trace->tasks[i];
@@ -446,22 +453,25 @@ static bool choose_span(struct trace *trace, double from, double to) {
   trace->span_count = 0;
   struct trace_span *spans =
       trace_grow(trace->spans, trace->span_count, &trace->span_room, sizeof *spans);
-  if (!spans) return false;
+  if (!spans) return ENOMEM;
   trace->spans = spans;
-  if (!(end > begin)) return false;
+  if (!(end > begin)) return ERANGE;
   spans[trace->span_count++] = (struct trace_span){begin, end};
-  return true;
+  return 0;
 }
 
-bool trace_cut(struct trace *trace, double from, double to) {
+int trace_cut(struct trace *trace, double from, double to) {
   bool all = from <= 0 && isinf(to), recorded = all && trace->span_count;
-  if (!sort_workers(trace) || (!recorded && !choose_span(trace, from, to))) return false;
+  if (!sort_workers(trace)) return ENOMEM;
+  int error = recorded ? 0 : choose_span(trace, from, to);
+  if (error) return error;
   cut_tasks(trace);
-  for (int w = 0; w < trace->worker_count; w++) cut_states(trace, &trace->workers[w], recorded);
+  for (int w = 0; w < trace->worker_count; w++)
+    if (!cut_states(trace, &trace->workers[w], recorded)) return ENOMEM;
   cut_transfers(trace);
   trace->window = squeeze(trace, INFINITY);
   sort(trace);
-  return trace->count > 0 && trace->window > 0;
+  return trace->count > 0 && trace->window > 0 ? 0 : ERANGE;
 }
 
 void trace_free(struct trace *trace) {

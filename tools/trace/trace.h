@@ -89,8 +89,8 @@ bool trace_read_paje(const char *path, struct trace *trace, char *message, size_
 
 /* Keeps only the part from `from` to `to` ms after the first task; times then count from its
  * beginning. (0, INFINITY) keeps the whole recording without the pauses. Tasks that lie only partly
- * in it are removed. Returns false if no task remains. */
-bool trace_cut(struct trace *trace, double from, double to);
+ * in it are removed. Returns 0, ERANGE if no task remains, or ENOMEM: only trace_free is legal. */
+int trace_cut(struct trace *trace, double from, double to);
 
 void trace_free(struct trace *trace);
 
