@@ -73,11 +73,12 @@ static inline json_t *sl__json_join(json_t *all, json_t *more) {
   return all;
 }
 
-/* Can a JSON text hold this one? */
+/* Can a JSON text hold this one? Without memory true: what makes a value of it tells then. */
 static inline bool sl__is_utf8(const char *text) {
-  json_t *value = json_string(text);
+  json_error_t error = {0};
+  json_t *value = json_pack_ex(&error, 0, "s", text);
   json_decref(value);
-  return value != NULL;
+  return value || json_error_code(&error) != json_error_invalid_utf8;
 }
 
 /* A text of the user's may be no UTF-8, which JSON must be: such bytes become '?'. NULL becomes

@@ -1,5 +1,6 @@
 /* Saved models: what is written reads back as the same model, whatever its layers; what is damaged,
  * strange or newer is refused with the layer's and the key's name, and nothing leaks. */
+#include <jansson.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -210,6 +211,31 @@ static void classes_of_one_pixel_have_names(void **state) {
   OK(sl_model_note(m, &(struct sl_model_notes){.class_count = 3, .class_names = names}));
   FAILS(sl_model_note(m, &(struct sl_model_notes){.class_count = 1, .class_names = names}),
         SL_BAD_ARGUMENT, "has 3");
+  sl_model_free(m);
+}
+
+static long allocations_left; /* until one fails */
+
+static void *allocate(size_t size) {
+  return allocations_left && !--allocations_left ? NULL : malloc(size);
+}
+
+/* Without memory for its check a name is not taken for a bad one. */
+static void names_without_memory_are_no_bad_ones(void **state) {
+  (void)state;
+  static const char *const good[2] = {"ja", "nein"}, *const bad[2] = {"ja", "\xff"};
+  struct sl_model *m = new_model(SL_SHAPE(2));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 2}));
+  json_set_alloc_funcs(allocate, free);
+  for (long n = 1; n < 10; n++) {
+    allocations_left = n;
+    enum sl_status status =
+        sl_model_note(m, &(struct sl_model_notes){.class_count = 2, .class_names = good});
+    assert_true(status == SL_OK || status == SL_NO_MEMORY);
+  }
+  json_set_alloc_funcs(malloc, free);
+  FAILS(sl_model_note(m, &(struct sl_model_notes){.class_count = 2, .class_names = bad}),
+        SL_BAD_ARGUMENT, "the name of class 1 is no UTF-8");
   sl_model_free(m);
 }
 
@@ -618,6 +644,7 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_reads_back),
+                                     cmocka_unit_test(names_without_memory_are_no_bad_ones),
                                      cmocka_unit_test(notes_are_kept),
                                      cmocka_unit_test(units_of_targets_are_kept),
                                      cmocka_unit_test(columns_are_kept),
