@@ -70,13 +70,13 @@ static const char *name_of(const struct sl__onnx_reader *r, const struct sl__onn
   return value->layer == SL__INPUT ? "input" : r->model->layers[value->layer].name;
 }
 
-/* Turns the library's last error into an error of the node. */
+/* Turns the library's last error into an error of the node, which a valid file may have, too. */
 static enum sl_status of_node(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                               enum sl_status status) {
   char text[400];
   if (status == SL_OK || status == SL_NO_MEMORY) return status;
   snprintf(text, sizeof text, "%s", sl_error());
-  return sl__onnx_refuse(r, node, SL_BAD_FILE, "%s", text);
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "%s", text);
 }
 
 bool sl__onnx_is_tokens(const struct sl__onnx_reader *r, const struct sl__onnx_value *value) {

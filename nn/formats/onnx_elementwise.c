@@ -139,7 +139,10 @@ static enum sl_status take_alike(reader *r, const node_of *node, int i, struct i
   in->count++;
   if (!sl_shape_equal(&x->view, &first->view) && broadcasts_to(x, first)) {
     SL__TRY(settle_view(r, node, first));
-    status = settle_view(r, node, x);
+    SL__TRY(settle_view(r, node, x));
+    /* the first input of a layer has the most axes */
+    if (sl__onnx_shape_of(r, first)->ndim < sl__onnx_shape_of(r, x)->ndim)
+      status = sl__onnx_make_view(r, node, first);
   } else if (x->order != first->order || !sl_shape_equal(&x->view, &first->view) ||
              !sl_shape_equal(sl__onnx_shape_of(r, x), sl__onnx_shape_of(r, first))) {
     status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,

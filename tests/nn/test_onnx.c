@@ -759,7 +759,7 @@ static const struct {
      "conv (ConvTranspose): attribute pads: the end may have 1, 1 less"},
     {grows_at_both, SL_UNSUPPORTED,
      "conv (ConvTranspose): attribute pads: the end may have 0, 0 less"},
-    {much_output_padding, SL_BAD_FILE, "output_pad 2x2"},
+    {much_output_padding, SL_UNSUPPORTED, "output_pad 2x2"},
     {one_stride, SL_UNSUPPORTED, "attribute strides has 1 numbers"},
     {zero_stride, SL_BAD_FILE, "attribute strides is 0, 1"},
     {strange_type, SL_BAD_FILE, "attribute pads is of type 2, not 7"},

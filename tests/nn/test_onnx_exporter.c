@@ -706,6 +706,30 @@ static void sums_keep_all_their_inputs(void **state) {
   }
 }
 
+/* x [3] -> Unsqueeze -> its product with its Tanh's mean, which has more axes than x's layer. */
+static void views_broadcast_as_they_are_seen(void **state) {
+  (void)state;
+  static const int64_t axis[1] = {1}, axes[2] = {1, 2};
+  const struct sl__onnx_attribute along = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = axes, .count = 2};
+  float x[SAMPLES * 3];
+  double want[SAMPLES * 3];
+  struct graph g;
+  fill(x, SAMPLES * 3, 0);
+  for (int k = 0; k < SAMPLES * 3; k++) {
+    const float *sample = x + k / 3 * 3;
+    want[k] = (double)x[k] / 3 *
+              (tanh((double)sample[0]) + tanh((double)sample[1]) + tanh((double)sample[2]));
+  }
+  start(&g, &SL_SHAPE(3), -1);
+  add_wholes(&g, "axis", 1, axis);
+  add(&g, "Unsqueeze", "/Unsqueeze", SL__ONNX_NAMES("x", "axis"), SL__ONNX_NAMES("u"), NULL);
+  add(&g, "Tanh", "/Tanh", SL__ONNX_NAMES("u"), SL__ONNX_NAMES("t"), NULL);
+  add(&g, "ReduceMean", "/ReduceMean", SL__ONNX_NAMES("t"), SL__ONNX_NAMES("m"), &along);
+  add(&g, "Mul", "/Mul", SL__ONNX_NAMES("u", "m"), SL__ONNX_NAMES("y"), NULL);
+  check_graph(&g, 5, "\"kind\": \"multiply\"", x, want);
+}
+
 /* ---- Resize ---- */
 
 struct resize_case {
@@ -908,6 +932,7 @@ int main(void) {
                                      cmocka_unit_test(ranges_of_the_batch_are_refused),
                                      cmocka_unit_test(the_least_number_is_the_beginning),
                                      cmocka_unit_test(sums_keep_all_their_inputs),
+                                     cmocka_unit_test(views_broadcast_as_they_are_seen),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(unused_inputs_are_named),
                                      cmocka_unit_test(tokens_beside_numbers_are_read),
