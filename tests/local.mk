@@ -233,8 +233,7 @@ tests_faults_libfaults_la_LDFLAGS = -module -avoid-version -shared -rpath /nonex
 tests_faults_libfaults_la_LIBADD = -ldl -lpthread
 FAULTS_SECONDS = 600
 FAULTS_OPTIONS =
-fault_programs = examples/lstm_lm examples/mlp examples/predict tools/starling-predict \
-	tools/starling-report
+fault_programs = examples/lstm_lm examples/mlp examples/predict tools/starling-predict
 faults: tests/faults/libfaults.la $(fault_programs:=$(EXEEXT))
 	$(top_srcdir)/tests/faults/run-faults --seconds $(FAULTS_SECONDS) $(FAULTS_OPTIONS) .
 
