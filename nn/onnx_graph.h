@@ -28,7 +28,7 @@ struct sl__onnx_tensor {
   int64_t dim[SL__ONNX_DIMS], count;
   const float *reals;    /* values are in reals or in wholes; both are NULL without values, */
   const int64_t *wholes; /* or if they have a type that no reader takes */
-  bool zeros;            /* all values are 0, of a shape that depends on the batch's size */
+  bool zeros; /* all values are 0, of a shape that depends on the batch's size; ndim 0: unknown */
   const struct sl__onnx_tensor *transposed; /* this matrix is its transpose */
 };
 
@@ -48,7 +48,7 @@ struct sl__onnx_attribute {
   int type;
   float f;
   int64_t i;
-  const char *s;
+  const char *s; /* of strings: all of them, with spaces between */
   const float *floats;
   const int64_t *ints;
   int count; /* number of floats, ints or strings */

@@ -113,9 +113,19 @@ out:
 
 enum sl_status sl__onnx_read_pow(reader *r, const node_of *node) {
   bool found;
-  enum sl_status status = sl__onnx_read_parts(r, node, &found);
-  if (status != SL_OK || found) return status;
-  return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "is no part of gelu's tanh form");
+  enum sl_status status;
+  float exponent;
+  value_of x;
+  SL__TRY(sl__onnx_read_parts(r, node, &found));
+  if (!found && sl__onnx_number(r, node, 1, node->input[0], &exponent) && exponent == 2) {
+    SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
+    SL__TRY(sl__onnx_read_rms(r, node, &x, &found));
+  }
+  if (!found)
+    status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "is no part of gelu's tanh form or of an RMS normalisation");
+out:
+  return status;
 }
 
 /* The nodes of silu(gate) up behind a Split. */
@@ -152,6 +162,60 @@ enum sl_status sl__onnx_read_split(reader *r, const node_of *node) {
   SL__TRY(
       sl__onnx_append(r, part[2], NULL, &sl__swiglu_kind, &(struct sl_swiglu_options){0}, &x, 1));
   status = sl__onnx_give_first(r, part[2], NULL);
+out:
+  return status;
+}
+
+/* The nodes SequenceAt that take the parts of a SplitToSequence: output[i] becomes the name of part
+ * i. They are done. */
+static enum sl_status take_parts(reader *r, const node_of *node, int count, const char **output) {
+  for (int n = 0; n < r->graph.nodes; n++) {
+    const node_of *at = &r->graph.node[n];
+    if (!r->needed[n] || !sl__onnx_has(at, 0) || strcmp(at->input[0], node->output[0]) != 0)
+      continue;
+    const struct sl__onnx_tensor *index = sl__onnx_constant(r, at, 1);
+    int64_t i = index && index->wholes && index->count == 1 ? index->wholes[0] : count;
+    if (i < 0) i += count;
+    if (strcmp(at->op, "SequenceAt") != 0 || i < 0 || i >= count || at->outputs != 1 || *output[i])
+      return sl__onnx_refuse(r, at, SL_UNSUPPORTED,
+                             "takes a split's parts other than each once by its number, from 0 to "
+                             "%d; export it with optimize=True",
+                             count - 1);
+    output[i] = at->output[0];
+    r->done[n] = true;
+  }
+  return SL_OK;
+}
+
+enum sl_status sl__onnx_read_split_sequence(reader *r, const node_of *node) {
+  const struct sl__onnx_tensor *size = sl__onnx_constant(r, node, 1);
+  const char *output[64];
+  node_of split = *node;
+  struct sl__onnx_attribute along = SL__ONNX_WHOLE("axis", 0);
+  enum sl_status status;
+  value_of x;
+  int axis;
+  SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_must_be(r, node, "keepdims", 1, 1));
+  SL__TRY(sl__onnx_get_whole(r, node, "axis", 0, &along.i));
+  SL__TRY(sl__onnx_axis(r, node, along.i, x.view.ndim + 1, &axis));
+  int64_t whole = axis > 0 ? x.view.dim[axis - 1] : 0;
+  bool fits = x.order == SL__ONNX_BATCH_FIRST && axis > 0 && size && size->wholes &&
+              size->count == 1 && !size->ndim && size->wholes[0] > 0 &&
+              whole % size->wholes[0] == 0 && whole / size->wholes[0] <= 64;
+  if (!fits)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "splits other than a sample's axis into at most 64 equal parts; export "
+                           "it with optimize=True");
+  split.outputs = (int)(whole / size->wholes[0]);
+  for (int i = 0; i < split.outputs; i++) output[i] = "";
+  SL__TRY(take_parts(r, node, split.outputs, output));
+  split.op = "Split";
+  split.inputs = 1;
+  split.output = output;
+  split.attribute = &along;
+  split.attributes = 1;
+  status = sl__onnx_read_split(r, &split);
 out:
   return status;
 }

@@ -21,7 +21,7 @@ static const char *bytes_of(const struct sl__onnx_tensor *t) {
 /* Allocates y's values, with x's type. */
 static char *values_for(struct sl__onnx_reader *r, const struct sl__onnx_tensor *x,
                         struct sl__onnx_tensor *y) {
-  void *values = sl__onnx_alloc(&r->graph, (size_t)y->count, width(x));
+  void *values = sl__onnx_alloc(&r->graph, (size_t)(y->count ? y->count : 1), width(x));
   if (x->reals)
     y->reals = values;
   else
@@ -112,6 +112,15 @@ static enum sl_status fold_cast(struct sl__onnx_reader *r, const struct sl__onnx
   return fold_identity(r, node, x, y);
 }
 
+static enum sl_status fold_cast_like(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                     const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  const struct sl__onnx_tensor *like = sl__onnx_constant(r, node, 1);
+  bool real = !like || like->reals; /* an output, of which only the type matters, is real */
+  if (real != (x->reals != NULL))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "constants stay whole or real");
+  return fold_identity(r, node, x, y);
+}
+
 static enum sl_status fold_transpose(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                      const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
   int64_t stride[SL__ONNX_DIMS], transposed[SL__ONNX_DIMS];
@@ -171,7 +180,7 @@ static enum sl_status mark_axes(struct sl__onnx_reader *r, const struct sl__onnx
   enum sl_status status;
   int axis;
   SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, count));
-  if (!axes || ndim + (longer ? *count : 0) > SL__ONNX_DIMS)
+  if ((longer && !axes) || ndim + (longer ? *count : 0) > SL__ONNX_DIMS)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "needs axes, and at most %d dimensions",
                            SL__ONNX_DIMS);
   for (int i = 0; i < *count; i++) {
@@ -193,6 +202,7 @@ static enum sl_status fold_squeeze(struct sl__onnx_reader *r, const struct sl__o
   y->transposed = NULL;
   y->ndim = 0;
   for (int d = 0; d < x->ndim; d++) {
+    if (!count) marked[d] = x->dim[d] == 1; /* without axes: all that can go */
     if (!marked[d])
       y->dim[y->ndim++] = x->dim[d];
     else if (x->dim[d] != 1)
@@ -270,6 +280,7 @@ static enum sl_status fold_slice(struct sl__onnx_reader *r, const struct sl__onn
   int64_t stride[SL__ONNX_DIMS], offset = 0;
   enum sl_status status;
   *y = *x;
+  if (x->zeros) y->ndim = 0; /* its shape is not known */
   if (x->zeros) return SL_OK;
   if (!has_values(x))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
@@ -287,10 +298,10 @@ static enum sl_status fold_slice(struct sl__onnx_reader *r, const struct sl__onn
     SL__TRY(sl__onnx_axis(r, node, axes ? axes[i] : i, x->ndim, &axis));
     SL__TRY(sl__onnx_check_range(r, node, starts[i], ends[i]));
     int64_t from = clamp(starts[i], x->dim[axis]), to = clamp(ends[i], x->dim[axis]);
-    if ((steps && steps[i] != 1) || from >= to)
+    if ((steps && steps[i] != 1) || (from >= to && x->ndim > 1))
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has steps other than 1, or an empty result");
     offset += from * stride[axis];
-    y->dim[axis] = to - from;
+    y->dim[axis] = to > from ? to - from : 0; /* of a shape, none of its dimensions can be left */
   }
   count_values(y);
   /* the same axis twice: the second would begin inside the first */
@@ -323,34 +334,89 @@ static enum sl_status fold_gather(struct sl__onnx_reader *r, const struct sl__on
   return SL_OK;
 }
 
-/* The product of two short lists of dimensions. */
-static enum sl_status fold_mul(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
-                               const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+/* a op b, as in computations of shapes; false if no whole number is the result. */
+static bool calculate(const char *op, bool as_in_c, int64_t a, int64_t b, int64_t *y) {
+  if (!strcmp(op, "Add")) return !__builtin_add_overflow(a, b, y);
+  if (!strcmp(op, "Sub")) return !__builtin_sub_overflow(a, b, y);
+  if (!strcmp(op, "Mul")) return !__builtin_mul_overflow(a, b, y);
+  if (b == 0 || (a == INT64_MIN && b == -1)) return false;
+  if (!strcmp(op, "Div")) {
+    *y = a / b;
+    return true;
+  }
+  *y = a % b; /* Mod: the sign is the divisor's, unless the node asks for C's */
+  if (!as_in_c && *y && (*y < 0) != (b < 0)) *y += b;
+  return true;
+}
+
+/* Does the operation leave the batch's size, its first number, as it is? */
+static bool keeps_batch(const char *op, int64_t b) {
+  return !strcmp(op, "Mul") || !strcmp(op, "Div")   ? b == 1
+         : !strcmp(op, "Add") || !strcmp(op, "Sub") ? b == 0
+                                                    : false;
+}
+
+/* Add, Sub, Mul, Div and Mod of two short lists of dimensions, of which one may be one number. */
+static enum sl_status fold_arithmetic(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                      const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
   const struct sl__onnx_tensor *other = sl__onnx_constant(r, node, 1);
-  if (!x->wholes || !other || !other->wholes || x->count != other->count || x->ndim > 1 ||
-      other->ndim != x->ndim || x->count > SL__ONNX_DIMS)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "multiplies constants other than dimensions");
-  int64_t *product = sl__onnx_alloc(&r->graph, (size_t)x->count, sizeof *product);
-  if (!product) return sl__onnx_no_memory(&r->graph);
-  *y = *x;
-  y->wholes = product;
-  for (int64_t i = 0; i < x->count; i++) {
-    int64_t a = x->wholes[i], b = other->wholes[i];
-    if (a == 1 || b == 1)
-      product[i] = a == 1 ? b : a;
-    else if (a == SL__ONNX_BATCH || b == SL__ONNX_BATCH ||
-             __builtin_mul_overflow(a, b, &product[i]))
-      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "multiplies the batch's size");
+  bool turns = !strcmp(node->op, "Add") || !strcmp(node->op, "Mul");
+  int64_t as_in_c;
+  enum sl_status status = sl__onnx_get_whole(r, node, "fmod", 0, &as_in_c);
+  if (status != SL_OK) return status;
+  bool fits = x->wholes && other && other->wholes && x->ndim <= 1 && other->ndim <= 1 &&
+              (x->count == other->count || x->count == 1 || other->count == 1);
+  const struct sl__onnx_tensor *longer =
+      fits && x->count == 1 && other->ndim >= x->ndim ? other : x;
+  if (!fits || longer->count > SL__ONNX_DIMS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "computes with constants other than dimensions");
+  int64_t *result = sl__onnx_alloc(&r->graph, (size_t)longer->count, sizeof *result);
+  if (!result) return sl__onnx_no_memory(&r->graph);
+  *y = *longer;
+  y->wholes = result;
+  for (int64_t i = 0; i < y->count; i++) {
+    int64_t a = x->wholes[x->count == 1 ? 0 : i], b = other->wholes[other->count == 1 ? 0 : i];
+    bool is_batch = a == SL__ONNX_BATCH || b == SL__ONNX_BATCH;
+    if (a == SL__ONNX_BATCH && keeps_batch(node->op, b))
+      result[i] = a;
+    else if (b == SL__ONNX_BATCH && turns && keeps_batch(node->op, a))
+      result[i] = b;
+    else if (is_batch)
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "computes with the batch's size");
+    else if (!calculate(node->op, as_in_c, a, b, &result[i]) || result[i] == SL__ONNX_BATCH)
+      return sl__onnx_refuse(r, node, SL_BAD_FILE, "%lld and %lld give no whole number",
+                             (long long)a, (long long)b);
   }
   return SL_OK;
 }
 
-/* Zeros for the first state of a recurrent layer. */
+/* Is it the shape of a list, whose length is known? */
+static bool is_length(const struct sl__onnx_tensor *shape) {
+  return shape && shape->wholes && shape->count == 1 && shape->wholes[0] != SL__ONNX_BATCH;
+}
+
+/* One number as a list, as the scale of a norm's groups. */
+static enum sl_status repeat(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                             const struct sl__onnx_tensor *x, int64_t count,
+                             struct sl__onnx_tensor *y) {
+  if (count < 1 || count > INT32_MAX)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "makes a list of %lld values",
+                           (long long)count);
+  *y = (struct sl__onnx_tensor){.ndim = 1, .dim = {count}, .count = count};
+  char *to = values_for(r, x, y);
+  if (!to) return sl__onnx_no_memory(&r->graph);
+  for (int64_t i = 0; i < count; i++) memcpy(to + (size_t)i * width(x), bytes_of(x), width(x));
+  return SL_OK;
+}
+
+/* A list of one number, or zeros for the first state of a recurrent layer. */
 static enum sl_status fold_zeros(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                  const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
-  (void)x;
   const struct sl__onnx_tensor *value = NULL;
   for (int i = 0; i < node->attributes; i++) value = node->attribute[i].t;
+  if (value && value->count == 1 && has_values(value) && is_length(x))
+    return repeat(r, node, value, x->wholes[0], y);
   bool zero = !value || (value->count == 1 && ((value->reals && value->reals[0] == 0) ||
                                                (value->wholes && value->wholes[0] == 0)));
   if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has a value other than zero");
@@ -358,12 +424,65 @@ static enum sl_status fold_zeros(struct sl__onnx_reader *r, const struct sl__onn
   return SL_OK;
 }
 
+/* Also zeros for the first state of a recurrent layer. */
 static enum sl_status fold_expand(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                   const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  const struct sl__onnx_tensor *shape = sl__onnx_constant(r, node, 1);
+  if (x->count == 1 && x->ndim <= 1 && has_values(x) && is_length(shape))
+    return repeat(r, node, x, shape->wholes[0], y);
   bool zero = x->zeros || x->reals;
   for (int64_t i = 0; x->reals && zero && i < x->count; i++) zero = x->reals[i] == 0;
   if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has a value other than zero");
   *y = (struct sl__onnx_tensor){.zeros = true};
+  if (shape && shape->wholes && shape->ndim == 1 && shape->count <= SL__ONNX_DIMS) {
+    y->ndim = (int)shape->count;
+    memcpy(y->dim, shape->wholes, (size_t)y->ndim * sizeof *y->dim);
+  }
+  return SL_OK;
+}
+
+enum sl_status sl__onnx_list_shape(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                   const int64_t *dim, int ndim, struct sl__onnx_tensor *y) {
+  int64_t start, end;
+  enum sl_status status;
+  SL__TRY(sl__onnx_get_whole(r, node, "start", 0, &start));
+  SL__TRY(sl__onnx_get_whole(r, node, "end", ndim, &end));
+  start = clamp(start, ndim);
+  end = clamp(end, ndim);
+  if (end < start) end = start;
+  int64_t *wholes = sl__onnx_alloc(&r->graph, SL__ONNX_DIMS, sizeof *wholes);
+  if (!wholes) return sl__onnx_no_memory(&r->graph);
+  memcpy(wholes, dim + start, (size_t)(end - start) * sizeof *wholes);
+  *y = (struct sl__onnx_tensor){.name = "", .type = SL__ONNX_INT64, .ndim = 1, .wholes = wholes};
+  y->count = y->dim[0] = end - start;
+out:
+  return status;
+}
+
+static enum sl_status fold_shape(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                 const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  if (x->zeros && !x->ndim)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes the shape of a part of zeros");
+  return sl__onnx_list_shape(r, node, x->dim, x->ndim, y);
+}
+
+/* A short list of axes. */
+static enum sl_status fold_range(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                 const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  const struct sl__onnx_tensor *end = sl__onnx_constant(r, node, 1),
+                               *step = sl__onnx_constant(r, node, 2);
+  bool fits = x->wholes && x->count == 1 && end && end->wholes && end->count == 1 && step &&
+              step->wholes && step->count == 1 && step->wholes[0] == 1;
+  int64_t count = 0;
+  if (!fits || __builtin_sub_overflow(end->wholes[0], x->wholes[0], &count) ||
+      count > SL__ONNX_DIMS || x->wholes[0] == SL__ONNX_BATCH || end->wholes[0] == SL__ONNX_BATCH)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "is no short list of axes");
+  *y = (struct sl__onnx_tensor){.ndim = 1, .dim = {count < 0 ? 0 : count}};
+  count_values(y);
+  int64_t *to = sl__onnx_alloc(&r->graph, SL__ONNX_DIMS, sizeof *to);
+  if (!to) return sl__onnx_no_memory(&r->graph);
+  for (int64_t i = 0; i < y->count; i++) to[i] = x->wholes[0] + i;
+  y->wholes = to;
   return SL_OK;
 }
 
@@ -372,13 +491,16 @@ static const struct {
   const char *op;
   fold *fold;
   bool takes_any;
-} folds[] = {{"Cast", fold_cast, false},          {"Concat", fold_concat, false},
-             {"Constant", fold_constant, true},   {"ConstantOfShape", fold_zeros, true},
-             {"Expand", fold_expand, true},       {"Gather", fold_gather, false},
-             {"Identity", fold_identity, true},   {"Mul", fold_mul, false},
-             {"Reshape", fold_reshape, false},    {"Slice", fold_slice, true},
-             {"Squeeze", fold_squeeze, false},    {"Transpose", fold_transpose, false},
-             {"Unsqueeze", fold_unsqueeze, false}};
+} folds[] = {{"Add", fold_arithmetic, false},      {"Cast", fold_cast, false},
+             {"CastLike", fold_cast_like, false},  {"Concat", fold_concat, false},
+             {"Constant", fold_constant, true},    {"ConstantOfShape", fold_zeros, true},
+             {"Div", fold_arithmetic, false},      {"Expand", fold_expand, true},
+             {"Gather", fold_gather, false},       {"Identity", fold_identity, true},
+             {"Mod", fold_arithmetic, false},      {"Mul", fold_arithmetic, false},
+             {"Range", fold_range, false},         {"Reshape", fold_reshape, false},
+             {"Shape", fold_shape, true},          {"Slice", fold_slice, true},
+             {"Squeeze", fold_squeeze, false},     {"Sub", fold_arithmetic, false},
+             {"Transpose", fold_transpose, false}, {"Unsqueeze", fold_unsqueeze, false}};
 
 static enum sl_status define(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                              struct sl__onnx_tensor *y) {

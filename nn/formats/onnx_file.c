@@ -307,6 +307,17 @@ static enum sl_status take_tensor(struct sl__onnx_graph *graph, const SlOnnx__Te
   return to->count ? take_values(graph, from, to) : SL_OK;
 }
 
+/* The strings with a space between them. Only lists as long as those of a recurrent operator's
+ * activations, 3 in each direction, are read. */
+static const char *join_strings(struct sl__onnx_graph *graph, const SlOnnx__Attribute *from) {
+  char *text = sl__onnx_text(graph, "%s", "");
+  for (size_t i = 0; text && from->n_strings <= 6 && i < from->n_strings; i++)
+    text = sl__onnx_text(graph, "%s%s%.*s", text, i ? " " : "",
+                         (int)(from->strings[i].len > 64 ? 64 : from->strings[i].len),
+                         from->strings[i].len ? (const char *)from->strings[i].data : "");
+  return text;
+}
+
 static enum sl_status take_attribute(struct sl__onnx_graph *graph, const SlOnnx__Attribute *from,
                                      struct sl__onnx_attribute *to) {
   *to = (struct sl__onnx_attribute){.name = known(from->name),
@@ -318,6 +329,10 @@ static enum sl_status take_attribute(struct sl__onnx_graph *graph, const SlOnnx_
   if (from->type == SL__ONNX_S) {
     to->s = sl__onnx_text(graph, "%.*s", (int)(from->s.len > 4096 ? 4096 : from->s.len),
                           from->s.len ? (const char *)from->s.data : "");
+    if (!to->s) return sl__onnx_no_memory(graph);
+  }
+  if (from->type == SL__ONNX_STRINGS) {
+    to->s = join_strings(graph, from);
     if (!to->s) return sl__onnx_no_memory(graph);
   }
   to->count = (int)(from->type == SL__ONNX_FLOATS ? from->n_floats

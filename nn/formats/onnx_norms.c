@@ -1,5 +1,5 @@
-/* ONNX's normalisations of each sample: LayerNormalization, InstanceNormalization, and group and
- * RMS normalisation from their parts. */
+/* ONNX's normalisations of each sample: LayerNormalization, RMSNormalization,
+ * InstanceNormalization, GroupNormalization, and group and RMS normalisation from their parts. */
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
@@ -38,14 +38,14 @@ enum sl_status sl__onnx_get_epsilon(const reader *r, const node_of *node, float 
 
 enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *weight, *bias = NULL;
-  struct sl_layernorm_options o = {0};
+  struct sl_layernorm_options o = {.rms = !strcmp(node->op, "RMSNormalization")};
   enum sl_status status;
   int64_t number;
   value_of x;
   int axis;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, -1, &weight));
-  if (sl__onnx_has(node, 2)) SL__TRY(sl__onnx_take_weight(r, node, 2, -1, &bias));
+  if (!o.rms && sl__onnx_has(node, 2)) SL__TRY(sl__onnx_take_weight(r, node, 2, -1, &bias));
   SL__TRY(sl__onnx_get_whole(r, node, "axis", -1, &number));
   SL__TRY(sl__onnx_axis(r, node, number, x.view.ndim + 1, &axis));
   SL__TRY(sl__onnx_get_epsilon(r, node, &o.epsilon));
@@ -58,11 +58,10 @@ enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node) {
   o.axes = axes == 1 ? 0 : axes;
   o.plain = !bias && are_all(weight, 1);
   SL__TRY(sl__onnx_append(r, node, weight->name, &sl__layernorm_kind, &o, &x, 1));
-  if (!o.plain) {
-    SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
+  if (!o.plain) SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
+  if (!o.plain && !o.rms)
     SL__TRY(sl__onnx_set(r, node, "bias", bias ? bias->reals : NULL,
                          bias ? bias->count : weight->count, NULL));
-  }
   status = sl__onnx_give_first(r, node, NULL);
 out:
   return status;
@@ -184,6 +183,53 @@ out:
   return status;
 }
 
+/* The scale or the shift of each channel at input i; before operator set 21 it is each group's. */
+static enum sl_status take_channels(reader *r, const node_of *node, int i, int64_t groups,
+                                    int64_t channels, struct sl__onnx_tensor *each) {
+  const struct sl__onnx_tensor *t;
+  int64_t times = r->graph.opset < 21 ? channels / groups : 1;
+  enum sl_status status = sl__onnx_take_weight(r, node, i, 1, &t);
+  if (status != SL_OK) return status;
+  if (t->count != channels / times)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "its input %d has %lld values, not %lld", i,
+                           (long long)t->count, (long long)(channels / times));
+  *each = *t;
+  each->count = channels;
+  if (times == 1) return SL_OK;
+  float *values = sl__onnx_alloc(&r->graph, (size_t)channels, sizeof *values);
+  if (!values) return sl__onnx_no_memory(&r->graph);
+  for (int64_t c = 0; c < channels; c++) values[c] = t->reals[c / times];
+  each->reals = values;
+  return SL_OK;
+}
+
+enum sl_status sl__onnx_read_groupnorm(reader *r, const node_of *node) {
+  struct sl_groupnorm_options o = {0};
+  struct sl__onnx_tensor weight, bias;
+  enum sl_status status;
+  int64_t groups;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_whole(r, node, "num_groups", 0, &groups));
+  SL__TRY(sl__onnx_get_epsilon(r, node, &o.epsilon));
+  int64_t channels = x.view.dim[0];
+  if (groups < 1 || groups > INT32_MAX || channels % groups)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "%lld channels are not %lld equal groups",
+                           (long long)channels, (long long)groups);
+  SL__TRY(take_channels(r, node, 1, groups, channels, &weight));
+  SL__TRY(take_channels(r, node, 2, groups, channels, &bias));
+  o.groups = groups == channels ? 0 : (int)groups;
+  o.plain = are_all(&weight, 1) && are_all(&bias, 0);
+  SL__TRY(sl__onnx_append(r, node, weight.name, &sl__groupnorm_kind, &o, &x, 1));
+  if (!o.plain) {
+    SL__TRY(sl__onnx_set(r, node, "weight", weight.reals, channels, NULL));
+    SL__TRY(sl__onnx_set(r, node, "bias", bias.reals, channels, NULL));
+  }
+  status = sl__onnx_give_first(r, node, NULL);
+out:
+  return status;
+}
+
 /* A constant factor or summand of the next node, one value for each place of the last axes. */
 static const struct sl__onnx_tensor *place_constant(reader *r, const node_of **last, const char *op,
                                                     const struct sl_shape *shape, int axes) {
@@ -202,30 +248,59 @@ static bool keeps_axes(const reader *r, const node_of *mean) {
   return sl__onnx_get_whole(r, mean, "keepdims", 1, &keeps) == SL_OK && keeps == 1;
 }
 
+/* x / sqrt(mean(x^2) + epsilon) from its parts behind the square. */
+struct rms {
+  const node_of *part[5], *add;
+  int parts;
+  float epsilon;
+  int64_t axes[2]; /* the first one, and how many */
+};
+
+static const node_of *next_part(reader *r, struct rms *m, const node_of *before, const char *op) {
+  const node_of *node = follows(r, before, op);
+  if (node) m->part[m->parts++] = node;
+  return node;
+}
+
+/* The only constant input of the node, one number that adds no axes to samples; NULL: others. */
+static const float *number_of(const reader *r, const node_of *node, const value_of *x) {
+  const struct sl__onnx_tensor *t = NULL;
+  for (int i = 0; i < node->inputs && !t; i++) t = sl__onnx_constant(r, node, i);
+  return t && t->reals && t->count == 1 && t->ndim <= x->view.ndim + 1 ? t->reals : NULL;
+}
+
+/* Takes what makes x / root: one Div, or a Mul by 1 / root, which is a Div or a Reciprocal. */
+static bool find_quotient(reader *r, struct rms *m, const node_of *root, const char *name,
+                          const value_of *x) {
+  const node_of *last = next_part(r, m, root, "Div");
+  if (last && last->inputs == 2 && !strcmp(last->input[0], name)) return true;
+  const float *one = last ? number_of(r, last, x) : NULL;
+  if (last &&
+      (last->inputs != 2 || strcmp(last->input[1], root->output[0]) != 0 || !one || *one != 1))
+    return false;
+  if (!last) last = next_part(r, m, root, "Reciprocal");
+  if (last) last = next_part(r, m, last, "Mul");
+  return last && last->inputs == 2 &&
+         (!strcmp(last->input[0], name) || !strcmp(last->input[1], name));
+}
+
 /* The nodes of an RMS normalisation of x behind the square; false if these are others. */
-static bool find_rms(reader *r, const node_of *square, const value_of *x, const node_of *part[4],
-                     float *epsilon, int64_t axes[2]) {
-  static const char *const ops[] = {"ReduceMean", "Add", "Sqrt", "Div"};
-  const node_of *last = square;
-  const struct sl__onnx_tensor *constant = NULL;
+static bool find_rms(reader *r, const node_of *square, const value_of *x, struct rms *m) {
   const int64_t *list;
   int count;
-  for (int i = 0; i < 4; i++) {
-    part[i] = last = follows(r, last, ops[i]);
-    if (!last) return false;
-  }
-  for (int i = 0; i < part[1]->inputs && !constant; i++)
-    constant = sl__onnx_constant(r, part[1], i);
-  if (!constant || !constant->reals || constant->count != 1 || constant->ndim > x->view.ndim + 1 ||
-      part[3]->inputs != 2 || strcmp(part[3]->input[0], square->input[0]) != 0 ||
-      !keeps_axes(r, part[0]) ||
-      sl__onnx_get_either(r, part[0], "axes", 1, &list, &count) != SL_OK || count < 1)
+  m->parts = 0;
+  const node_of *mean = next_part(r, m, square, "ReduceMean");
+  m->add = mean ? next_part(r, m, mean, "Add") : NULL;
+  const node_of *root = m->add ? next_part(r, m, m->add, "Sqrt") : NULL;
+  const float *epsilon = root ? number_of(r, m->add, x) : NULL;
+  if (!epsilon || !find_quotient(r, m, root, square->input[0], x) || !keeps_axes(r, mean) ||
+      sl__onnx_get_either(r, mean, "axes", 1, &list, &count) != SL_OK || count < 1)
     return false;
   for (int i = 0; i < count; i++)
     if (list[i] != list[0] + i) return false;
-  *epsilon = constant->reals[0];
-  axes[0] = list[0];
-  axes[1] = count;
+  m->epsilon = *epsilon;
+  m->axes[0] = list[0];
+  m->axes[1] = count;
   return true;
 }
 
@@ -256,16 +331,16 @@ static enum sl_status take_scale(reader *r, const node_of **last, const struct s
 enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found) {
   struct sl_layernorm_options o = {.rms = true};
   const struct sl__onnx_tensor *weight = NULL;
-  const node_of *part[4] = {NULL};
   enum sl_status status = SL_OK;
-  int64_t axes[2];
   value_of input = *x;
+  struct rms m;
   *found = false;
-  if (!find_rms(r, node, x, part, &o.epsilon, axes) || !take_axes(x, axes, &o)) return SL_OK;
-  SL__TRY(settle_epsilon(r, part[1], &o.epsilon));
-  for (int i = 0; i < 4; i++) done(r, part[i]);
-  const node_of *last = part[3];
-  SL__TRY(take_scale(r, &last, &x->view, (int)axes[1], &weight));
+  if (!find_rms(r, node, x, &m) || !take_axes(x, m.axes, &o)) return SL_OK;
+  o.epsilon = m.epsilon;
+  SL__TRY(settle_epsilon(r, m.add, &o.epsilon));
+  for (int i = 0; i < m.parts; i++) done(r, m.part[i]);
+  const node_of *last = m.part[m.parts - 1];
+  SL__TRY(take_scale(r, &last, &x->view, (int)m.axes[1], &weight));
   o.plain = !weight;
   *found = true;
   SL__TRY(sl__onnx_make_view(r, node, &input));
@@ -335,16 +410,17 @@ out:
 enum sl_status sl__onnx_read_centred(reader *r, const node_of *mean, const value_of *x,
                                      bool *found) {
   struct sl_layernorm_options o = {0};
-  const node_of *part[4] = {NULL}, *centred;
+  const node_of *centred;
   const node_of *square = find_square(r, mean, &centred);
-  int64_t axes[2];
-  *found = square && find_rms(r, square, x, part, &o.epsilon, axes) && is_alike(r, mean, axes) &&
-           take_axes(x, axes, &o);
+  struct rms m;
+  *found =
+      square && find_rms(r, square, x, &m) && is_alike(r, mean, m.axes) && take_axes(x, m.axes, &o);
   if (!*found) return SL_OK;
-  enum sl_status status = settle_epsilon(r, part[1], &o.epsilon);
+  o.epsilon = m.epsilon;
+  enum sl_status status = settle_epsilon(r, m.add, &o.epsilon);
   if (status != SL_OK) return status;
   done(r, centred);
   done(r, square);
-  for (int i = 0; i < 4; i++) done(r, part[i]);
-  return append_layernorm(r, part[3], x, &o);
+  for (int i = 0; i < m.parts; i++) done(r, m.part[i]);
+  return append_layernorm(r, m.part[m.parts - 1], x, &o);
 }

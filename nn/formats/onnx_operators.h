@@ -60,6 +60,8 @@ enum sl_status sl__onnx_read_parts(reader *r, const node_of *node, bool *found);
 enum sl_status sl__onnx_read_pow(reader *r, const node_of *node);
 /* A gated linear unit: Split, then silu of the first half times the second one; else slices. */
 enum sl_status sl__onnx_read_split(reader *r, const node_of *node);
+/* The same with a SequenceAt for each part. */
+enum sl_status sl__onnx_read_split_sequence(reader *r, const node_of *node);
 
 /* ---- onnx_windows.c ---- */
 
@@ -105,12 +107,15 @@ enum sl_status sl__onnx_read_dropout(reader *r, const node_of *node);
 /* The attribute as the layers' option, of which 0 is the default. */
 enum sl_status sl__onnx_get_epsilon(const reader *r, const node_of *node, float *epsilon);
 
+/* LayerNormalization and RMSNormalization. */
 enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node);
+enum sl_status sl__onnx_read_groupnorm(reader *r, const node_of *node);
 /* Also group normalisation, as exporters write it: Reshape, InstanceNormalization, Reshape, Mul,
  * Add.
  */
 enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node);
-/* x / sqrt(mean(x^2) + epsilon), from its parts; node: the Mul of x and x. *found: it was one. */
+/* x / sqrt(mean(x^2) + epsilon), from its parts; node: the square, a Mul or a Pow. *found: it was
+ * one. */
 enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found);
 
 /* Layer normalisation from its parts; mean: the ReduceMean of x. *found: it was one. */
@@ -129,6 +134,7 @@ bool sl__onnx_find_view(const reader *r, const node_of *node, const value_of *x,
                         struct sl_shape *view);
 enum sl_status sl__onnx_read_shape(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_identity(reader *r, const node_of *node);
+enum sl_status sl__onnx_read_cast_like(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_reshape(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_flatten(reader *r, const node_of *node);

@@ -107,12 +107,13 @@ out:
 }
 
 /* Goes backwards from the outputs: marks the nodes that they need and counts the uses of each
- * value.
+ * value. A folded node takes none.
  */
 static enum sl_status mark(struct sl__onnx_reader *r) {
   const struct sl__onnx_graph *g = &r->graph;
   struct sl__onnx_value *end, *input;
   enum sl_status status;
+  for (size_t i = 0; i < r->places; i++) r->table[i].uses = r->table[i].user = 0;
   for (int i = 0; i < g->outputs; i++) {
     SL__TRY(sl__onnx_find_or_add(r, g->output[i].name, &end));
     end->uses++;
@@ -120,6 +121,8 @@ static enum sl_status mark(struct sl__onnx_reader *r) {
   }
   for (int n = g->nodes - 1; n >= 0; n--) {
     const struct sl__onnx_node *node = &g->node[n];
+    r->needed[n] = false;
+    if (r->done[n]) continue;
     for (int i = 0; i < node->outputs && !r->needed[n]; i++) {
       const struct sl__onnx_value *output = sl__onnx_find(r, node->output[i]);
       r->needed[n] = *node->output[i] && output && output->uses > 0;
@@ -161,6 +164,13 @@ out:
   return status;
 }
 
+/* CastLike takes the type of its second input, not the values: f32, if the model has no tokens. */
+static bool takes_type(const struct sl__onnx_reader *r, const struct sl__onnx_node *node, int i) {
+  bool tokens = false;
+  for (int k = 0; k < SL_MAX_FIELDS; k++) tokens |= r->tokens[k];
+  return i == 1 && !tokens && !strcmp(node->op, "CastLike");
+}
+
 /* Are all inputs of the node constants? *missing: an input that does not exist yet, or NULL. */
 static bool takes_constants(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                             const char **missing) {
@@ -170,7 +180,7 @@ static bool takes_constants(const struct sl__onnx_reader *r, const struct sl__on
     if (!*node->input[i]) continue;
     const struct sl__onnx_value *value = sl__onnx_find(r, node->input[i]);
     if (!value || value->is == SL__ONNX_NOTHING) *missing = node->input[i];
-    all &= value && value->is == SL__ONNX_CONSTANT;
+    all &= takes_type(r, node, i) || (value && value->is == SL__ONNX_CONSTANT);
   }
   return all;
 }
@@ -216,6 +226,11 @@ static enum sl_status check_end(const struct sl__onnx_reader *r, const char *nam
   if (end->order == SL__ONNX_BATCH_FIRST && end->factor == 1 && end->has_x &&
       end->erf == SL__ONNX_PLAIN)
     return SL_OK;
+  if (end->factor != 1 && end->has_x && end->erf == SL__ONNX_PLAIN)
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: the output '%.64s' is a layer's output times %g, for which there is no "
+                    "layer; multiply that layer's weights instead",
+                    r->graph.path, name, (double)end->factor);
   return sl__fail(SL_UNSUPPORTED,
                   "%s: the output '%.64s' is no layer's, with the batch's axis first",
                   r->graph.path, name);
@@ -311,10 +326,23 @@ static enum sl_status refuse_attention(const struct sl__onnx_reader *r) {
   return SL_OK;
 }
 
+/* Before the constants are folded: their message would be of a node that computes the pads. */
+static enum sl_status refuse_pads(const struct sl__onnx_reader *r) {
+  for (int n = 0; n < r->graph.nodes; n++)
+    if (r->needed[n] && !strcmp(r->graph.node[n].op, "Pad"))
+      return sl__onnx_refuse(r, &r->graph.node[n], SL_UNSUPPORTED,
+                             "there is no layer that pads; give the padding, the same at both "
+                             "sides, to the convolution or pooling behind it");
+  return SL_OK;
+}
+
 static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *context) {
   enum sl_status status;
   SL__TRY(begin(r, context));
+  SL__TRY(refuse_pads(r));
   SL__TRY(fold_constants(r)); /* first: a layer looks ahead to the nodes after it */
+  SL__TRY(sl__onnx_pick_states(r));
+  SL__TRY(mark(r)); /* again: fewer nodes take a value now */
   SL__TRY(refuse_attention(r));
   for (int n = 0; n < r->graph.nodes; n++)
     if (r->needed[n] && !r->done[n]) SL__TRY(read_node(r, n));

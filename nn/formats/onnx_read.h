@@ -121,6 +121,12 @@ enum sl_status sl__onnx_check_range(const struct sl__onnx_reader *r,
 /* Folds a node whose inputs are all constants. *folded: its output is a constant now. */
 enum sl_status sl__onnx_fold(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                              bool *folded);
+/* Makes the result of a Shape node: dim[0 to ndim - 1], or the part that its attributes say. */
+enum sl_status sl__onnx_list_shape(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                   const int64_t *dim, int ndim, struct sl__onnx_tensor *y);
+/* Nodes that take one of several layers' joined last states take the layer's own instead
+ * (onnx_recurrent.c). */
+enum sl_status sl__onnx_pick_states(struct sl__onnx_reader *r);
 /* Appends the layers for a node. SL_UNSUPPORTED names the part that no layer has. */
 enum sl_status sl__onnx_operator(struct sl__onnx_reader *r, const struct sl__onnx_node *node);
 

@@ -37,16 +37,35 @@ static enum sl_status read_outputs(const reader *r, const node_of *node, struct 
                          node->output[2]);
 }
 
+/* The activations must be those that ONNX has by default, which some exporters write out. */
+static enum sl_status check_activations(const reader *r, const node_of *node, bool is_lstm,
+                                        const struct way *way) {
+  static const char *const usual[2][2] = {
+      {"Sigmoid Tanh", "Sigmoid Tanh Sigmoid Tanh"},
+      {"Sigmoid Tanh Tanh", "Sigmoid Tanh Tanh Sigmoid Tanh Tanh"}};
+  const char *wanted = usual[is_lstm][way->both];
+  for (int i = 0; i < node->attributes; i++) {
+    const struct sl__onnx_attribute *a = &node->attribute[i];
+    if (strcmp(a->name, "activations") != 0) continue;
+    if (a->type != SL__ONNX_STRINGS || !a->s || strcmp(a->s, wanted) != 0)
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "attribute activations is '%.64s'; only '%s' is supported",
+                             a->type == SL__ONNX_STRINGS && a->s ? a->s : "", wanted);
+  }
+  return SL_OK;
+}
+
 /* Checks for the usual activations, without further features. */
-static enum sl_status check_recurrent(const reader *r, const node_of *node, bool is_lstm) {
-  static const char *const strange[] = {"activations", "activation_alpha", "activation_beta",
-                                        "clip"};
+static enum sl_status check_recurrent(const reader *r, const node_of *node, bool is_lstm,
+                                      const struct way *way) {
+  static const char *const strange[] = {"activation_alpha", "activation_beta", "clip"};
   enum sl_status status;
   for (int i = 0; i < node->attributes; i++)
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 3; k++)
       if (!strcmp(node->attribute[i].name, strange[k]))
         return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute %s is not supported",
                                strange[k]);
+  SL__TRY(check_activations(r, node, is_lstm, way));
   SL__TRY(sl__onnx_must_be(r, node, "layout", 0, 0));
   SL__TRY(sl__onnx_must_be(r, node, "input_forget", 0, 0));
   if (!is_lstm) SL__TRY(sl__onnx_must_be(r, node, "linear_before_reset", 0, 1));
@@ -165,7 +184,7 @@ enum sl_status sl__onnx_read_cell(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(read_direction(r, node, &way));
   SL__TRY(read_outputs(r, node, &way));
-  SL__TRY(check_recurrent(r, node, is_lstm));
+  SL__TRY(check_recurrent(r, node, is_lstm, &way));
   int64_t ways = way.both ? 2 : 1;
   SL__TRY(check_states(r, node, is_lstm ? 6 : 5));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 3, &t[0]));
@@ -189,6 +208,81 @@ enum sl_status sl__onnx_read_cell(reader *r, const node_of *node) {
                           is_lstm ? (void *)&lstm : &gru, &x, 1));
   for (int d = 0; d < ways; d++) SL__TRY(set_gates(r, node, gates, hidden, t, d));
   status = give_outputs(r, node, way, x.view.dim[0], hidden);
+out:
+  return status;
+}
+
+/* ---- the last states of several layers ---- */
+
+static bool is_cell(const node_of *node) {
+  return !strcmp(node->op, "LSTM") || !strcmp(node->op, "GRU");
+}
+
+/* The node that makes the named value, before node n; NULL: there is none. */
+static const node_of *maker_of(const reader *r, const char *name, int n) {
+  for (int k = 0; k < n; k++)
+    for (int i = 0; i < r->graph.node[k].outputs; i++)
+      if (!strcmp(r->graph.node[k].output[i], name)) return &r->graph.node[k];
+  return NULL;
+}
+
+/* The input of a Concat of states, [D, N, H] each, that has number *at of all; *at becomes the
+ * number in it. NULL: there is no such one. */
+static const char *find_state(const reader *r, const node_of *joined, int n, int64_t *at) {
+  int64_t ways[16], all = 0, axis;
+  const int count = joined->inputs;
+  if (count < 1 || count > 16 || sl__onnx_get_whole(r, joined, "axis", 1, &axis) != SL_OK || axis)
+    return NULL;
+  for (int i = 0; i < count; i++) {
+    const node_of *cell = maker_of(r, joined->input[i], n);
+    struct way way = {0};
+    bool is_state =
+        cell && is_cell(cell) && cell->outputs > 1 && !strcmp(cell->output[1], joined->input[i]);
+    if (!is_state || read_direction(r, cell, &way) != SL_OK) return NULL;
+    ways[i] = way.both ? 2 : 1;
+    all += ways[i];
+  }
+  if (*at < 0) *at += all;
+  for (int i = 0; *at >= 0 && i < count; *at -= ways[i++])
+    if (*at < ways[i]) return joined->input[i];
+  return NULL;
+}
+
+/* Gather `at` of the joined states becomes Gather of the layer's own: there is no layer for all of
+ * them, and the states that no node takes need none. */
+static enum sl_status pick_state(reader *r, int n, int64_t at) {
+  struct sl__onnx_node *node = &r->graph.node[n];
+  const node_of *joined = maker_of(r, node->input[0], n);
+  const char *state = joined && !strcmp(joined->op, "Concat") && !r->done[joined - r->graph.node]
+                          ? find_state(r, joined, n, &at)
+                          : NULL;
+  if (!state) return SL_OK;
+  struct sl__onnx_tensor *index = sl__onnx_alloc(&r->graph, 1, sizeof *index);
+  int64_t *number = sl__onnx_alloc(&r->graph, 1, sizeof *number);
+  const char *name = sl__onnx_text(&r->graph, "index of %.100s", node->output[0]);
+  if (!index || !number || !name) return sl__onnx_no_memory(&r->graph);
+  *number = at;
+  *index =
+      (struct sl__onnx_tensor){.name = name, .type = SL__ONNX_INT64, .count = 1, .wholes = number};
+  node->input[0] = state;
+  node->input[1] = name;
+  return sl__onnx_define(r, node, name, &(value_of){.is = SL__ONNX_CONSTANT, .constant = index});
+}
+
+enum sl_status sl__onnx_pick_states(reader *r) {
+  enum sl_status status = SL_OK;
+  bool any = false;
+  for (int n = 0; n < r->graph.nodes; n++) any |= is_cell(&r->graph.node[n]);
+  for (int n = 0; any && status == SL_OK && n < r->graph.nodes; n++) {
+    const node_of *node = &r->graph.node[n];
+    const struct sl__onnx_tensor *index = sl__onnx_constant(r, node, 1);
+    int64_t axis;
+    if (r->done[n] || strcmp(node->op, "Gather") != 0 || !sl__onnx_has(node, 0) || !index ||
+        !index->wholes || index->count != 1 || index->ndim || node->outputs != 1)
+      continue;
+    SL__TRY(sl__onnx_get_whole(r, node, "axis", 0, &axis));
+    if (!axis) status = pick_state(r, n, index->wholes[0]);
+  }
 out:
   return status;
 }

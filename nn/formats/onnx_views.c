@@ -37,22 +37,14 @@ static int full_shape(const value_of *v, int64_t dim[SL__ONNX_DIMS]) {
 }
 
 enum sl_status sl__onnx_read_shape(reader *r, const node_of *node) {
-  int64_t dim[SL__ONNX_DIMS], start, end;
+  int64_t dim[SL__ONNX_DIMS];
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take(r, node, 0, &x));
   int ndim = full_shape(&x, dim);
-  SL__TRY(sl__onnx_get_whole(r, node, "start", 0, &start));
-  SL__TRY(sl__onnx_get_whole(r, node, "end", ndim, &end));
-  start = start < -ndim ? 0 : start < 0 ? start + ndim : start > ndim ? ndim : start;
-  end = end < -ndim ? 0 : end < 0 ? end + ndim : end > ndim ? ndim : end;
-  if (end < start) end = start;
   struct sl__onnx_tensor *y = sl__onnx_alloc(&r->graph, 1, sizeof *y);
-  int64_t *wholes = sl__onnx_alloc(&r->graph, SL__ONNX_DIMS, sizeof *wholes);
-  if (!y || !wholes) return sl__onnx_no_memory(&r->graph);
-  memcpy(wholes, dim + start, (size_t)(end - start) * sizeof *wholes);
-  *y = (struct sl__onnx_tensor){.name = "", .type = SL__ONNX_INT64, .ndim = 1, .wholes = wholes};
-  y->count = y->dim[0] = end - start;
+  if (!y) return sl__onnx_no_memory(&r->graph);
+  SL__TRY(sl__onnx_list_shape(r, node, dim, ndim, y));
   value_of v = {.is = SL__ONNX_CONSTANT, .constant = y};
   status = sl__onnx_rename_to(r, node, &v);
 out:
@@ -72,6 +64,22 @@ enum sl_status sl__onnx_read_identity(reader *r, const node_of *node) {
                            "attribute to is %lld: outputs are f32, tokens "
                            "whole",
                            (long long)to);
+  status = sl__onnx_rename_to(r, node, &x);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_cast_like(reader *r, const node_of *node) {
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take(r, node, 0, &x));
+  const value_of *like = sl__onnx_has(node, 1) ? sl__onnx_find(r, node->input[1]) : NULL;
+  bool fits = like && (like->is == SL__ONNX_OUTPUT
+                           ? sl__onnx_is_tokens(r, like) == sl__onnx_is_tokens(r, &x)
+                           : !like->constant->reals == sl__onnx_is_tokens(r, &x));
+  if (!fits)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "makes another type: outputs are f32, tokens whole");
   status = sl__onnx_rename_to(r, node, &x);
 out:
   return status;

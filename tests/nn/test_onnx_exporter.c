@@ -9,7 +9,7 @@
 
 #ifdef SL_HAVE_ONNX
 
-enum { SAMPLES = 3, NODES = 10, TENSORS = 8, MOST = 256 };
+enum { SAMPLES = 3, NODES = 16, TENSORS = 10, MOST = 256 };
 
 struct graph {
   struct sl__onnx_graph file;
@@ -216,6 +216,79 @@ static void a_norm_of_a_view_is_read(void **state) {
   check_graph(&g, 3, "groupnorm", x, want);
 }
 
+/* x [4, 5], as PyTorch's newer exporter writes it without optimizing: constants that get the type
+ * of outputs, lists of one number, a range of axes. */
+static void unfolded_group_norms_are_read(void **state) {
+  (void)state;
+  static const float one[] = {1}, none[] = {0};
+  static const int64_t wholes[] = {2, 1, 3, 0, 2, -1};
+  static const char *const names[] = {"groups", "first", "rank"};
+  float x[MOST], weight[4], bias[4];
+  double want[MOST];
+  struct graph g;
+  fill(x, SAMPLES * 20, 0), fill(weight, 4, 1), fill(bias, 4, 2);
+  for (int64_t k = 0; k < SAMPLES * 20; k++) want[k] = x[k] > 0 ? (double)x[k] : 0;
+  for (int n = 0; n < SAMPLES; n++) normalise(&SL_SHAPE(4, 5), 2, weight, bias, want + n * 20);
+  start(&g, &SL_SHAPE(4, 5), -1);
+  for (int i = 0; i < 3; i++) add_wholes(&g, names[i], 1, wholes + i);
+  g.tensor[1].ndim = g.tensor[2].ndim = 0;
+  add_wholes(&g, "rows", 3, wholes + 3);
+  add_reals(&g, "one", SL_SHAPE(1), one);
+  add_reals(&g, "none", SL_SHAPE(1), none);
+  add_reals(&g, "w", SL_SHAPE(4), weight);
+  add_reals(&g, "b", SL_SHAPE(4), bias);
+  add(&g, "Relu", "relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("c"), NULL);
+  add(&g, "Reshape", "n0", SL__ONNX_NAMES("c", "rows"), SL__ONNX_NAMES("r"), NULL);
+  add(&g, "CastLike", "n1", SL__ONNX_NAMES("one", "c"), SL__ONNX_NAMES("o"), NULL);
+  add(&g, "Expand", "n2", SL__ONNX_NAMES("o", "groups"), SL__ONNX_NAMES("ones"), NULL);
+  add(&g, "Expand", "n3", SL__ONNX_NAMES("none", "groups"), SL__ONNX_NAMES("zeros"), NULL);
+  add(&g, "InstanceNormalization", "n4", SL__ONNX_NAMES("r", "ones", "zeros"), SL__ONNX_NAMES("i"),
+      NULL);
+  add(&g, "Shape", "n5", SL__ONNX_NAMES("c"), SL__ONNX_NAMES("s"), NULL);
+  add(&g, "Reshape", "n6", SL__ONNX_NAMES("i", "s"), SL__ONNX_NAMES("v"), NULL);
+  add(&g, "Sub", "n7", SL__ONNX_NAMES("rank", "first"), SL__ONNX_NAMES("d"), NULL);
+  add(&g, "Range", "n8", SL__ONNX_NAMES("first", "d", "first"), SL__ONNX_NAMES("a"), NULL);
+  add(&g, "Unsqueeze", "n9", SL__ONNX_NAMES("w", "a"), SL__ONNX_NAMES("wa"), NULL);
+  add(&g, "Unsqueeze", "n10", SL__ONNX_NAMES("b", "a"), SL__ONNX_NAMES("ba"), NULL);
+  add(&g, "CastLike", "n11", SL__ONNX_NAMES("wa", "v"), SL__ONNX_NAMES("wl"), NULL);
+  add(&g, "Mul", "n12", SL__ONNX_NAMES("v", "wl"), SL__ONNX_NAMES("m"), NULL);
+  add(&g, "Add", "n13", SL__ONNX_NAMES("m", "ba"), SL__ONNX_NAMES("q"), NULL);
+  add(&g, "CastLike", "n14", SL__ONNX_NAMES("q", "c"), SL__ONNX_NAMES("y"), NULL);
+  check_graph(&g, 2, "\"groups\": 2", x, want);
+}
+
+/* The operator itself: before operator set 21 a group has one scale and shift. */
+static void group_operators_are_read(void **state) {
+  (void)state;
+  static const struct sl__onnx_attribute groups = SL__ONNX_WHOLE("num_groups", 2),
+                                         none = SL__ONNX_WHOLE("num_groups", 0);
+  float x[MOST], values[2][4], each[2][4];
+  double want[MOST];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 20, 0), fill(values[0], 4, 1), fill(values[1], 4, 2);
+  for (int set = 18; set <= 21; set += 3) {
+    for (int k = 0; k < 8; k++) each[k / 4][k % 4] = values[k / 4][set < 21 ? k % 4 / 2 : k % 4];
+    for (int64_t k = 0; k < SAMPLES * 20; k++) want[k] = (double)x[k];
+    for (int n = 0; n < SAMPLES; n++)
+      normalise(&SL_SHAPE(4, 5), 2, each[0], each[1], want + n * 20);
+    for (int i = 0; i < 3; i++) {
+      int64_t count = (set < 21) == (i < 2) ? 2 : 4; /* the last time the other set's number */
+      start(&g, &SL_SHAPE(4, 5), -1);
+      g.file.opset = set;
+      add_reals(&g, "w", SL_SHAPE(count), values[0]);
+      add_reals(&g, "b", SL_SHAPE(count), values[1]);
+      add(&g, "GroupNormalization", "norm", SL__ONNX_NAMES("x", "w", "b"), SL__ONNX_NAMES("y"),
+          i == 1 ? &none : &groups);
+      if (i == 0)
+        check_graph(&g, 1, "\"groups\": 2", x, want);
+      else
+        FAILS(sl_model_open(context, write_graph(&g), &m), SL_BAD_FILE,
+              i == 1 ? "4 channels are not 0 equal groups" : "its input 1 has ");
+    }
+  }
+}
+
 /* A scale of the last axis instead of the channels'. */
 static void scales_of_other_axes_are_refused(void **state) {
   (void)state;
@@ -318,6 +391,90 @@ static void make_rms(struct graph *g, const struct sl_shape *places, const float
   add(g, "Sqrt", "/n/Sqrt", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("s"), NULL);
   add(g, "Div", "/n/Div", SL__ONNX_NAMES("x", "s"), SL__ONNX_NAMES("d"), NULL);
   add(g, "Mul", "/n/Mul_1", SL__ONNX_NAMES("d", "w"), SL__ONNX_NAMES("y"), NULL);
+}
+
+/* How exporters write a square, and a quotient. */
+struct rms_case {
+  bool power;
+  enum { BY_ROOT, TIMES_RECIPROCAL, RECIPROCAL_TIMES, TIMES_ONE_BY_ROOT } quotient;
+};
+
+static void make_rms_of(struct graph *g, const struct rms_case *c, const float *weight) {
+  static const float numbers[] = {1e-5f, 2, 1};
+  static const char *const names[] = {"epsilon", "two", "one"};
+  static const int64_t list[] = {-1};
+  static const struct sl__onnx_attribute last = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1};
+  start(g, &SL_SHAPE(4, 4), -1);
+  for (int i = 0; i < 3; i++) add_reals(g, names[i], SL_SHAPE(1), numbers + i);
+  add_reals(g, "w", SL_SHAPE(4), weight);
+  add(g, c->power ? "Pow" : "Mul", "square", SL__ONNX_NAMES("x", c->power ? "two" : "x"),
+      SL__ONNX_NAMES("q"), NULL);
+  add(g, "ReduceMean", "mean", SL__ONNX_NAMES("q"), SL__ONNX_NAMES("v"), &last);
+  add(g, "Add", "add", SL__ONNX_NAMES("v", "epsilon"), SL__ONNX_NAMES("e"), NULL);
+  add(g, "Sqrt", "root", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("s"), NULL);
+  if (c->quotient == BY_ROOT)
+    add(g, "Div", "div", SL__ONNX_NAMES("x", "s"), SL__ONNX_NAMES("d"), NULL);
+  else if (c->quotient == TIMES_ONE_BY_ROOT)
+    add(g, "Div", "one", SL__ONNX_NAMES("one", "s"), SL__ONNX_NAMES("f"), NULL);
+  else
+    add(g, "Reciprocal", "one", SL__ONNX_NAMES("s"), SL__ONNX_NAMES("f"), NULL);
+  if (c->quotient == RECIPROCAL_TIMES)
+    add(g, "Mul", "times", SL__ONNX_NAMES("f", "x"), SL__ONNX_NAMES("d"), NULL);
+  else if (c->quotient != BY_ROOT)
+    add(g, "Mul", "times", SL__ONNX_NAMES("x", "f"), SL__ONNX_NAMES("d"), NULL);
+  add(g, "Mul", "scale", SL__ONNX_NAMES("w", "d"), SL__ONNX_NAMES("y"), NULL);
+}
+
+static void answer_rms(const float *x, const float *weight, double *want) {
+  for (int k = 0; k < SAMPLES * 16; k++) {
+    double sum = 0;
+    for (int i = k / 4 * 4; i < k / 4 * 4 + 4; i++) sum += (double)x[i] * (double)x[i] / 4;
+    want[k] = (double)x[k] / sqrt(sum + 1e-5) * (double)weight[k % 4];
+  }
+}
+
+static void rms_norms_are_read_in_all_forms(void **state) {
+  (void)state;
+  static const float two[] = {2};
+  float x[SAMPLES * 16], weight[4];
+  double want[SAMPLES * 16];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 16, 0), fill(weight, 4, 1);
+  answer_rms(x, weight, want);
+  for (int power = 0; power < 2; power++)
+    for (int way = BY_ROOT; way <= TIMES_ONE_BY_ROOT; way++) {
+      const struct rms_case c = {power, way};
+      make_rms_of(&g, &c, weight);
+      check_graph(&g, 1, "\"rms\": true", x, want);
+    }
+  const struct rms_case last = {true, TIMES_ONE_BY_ROOT};
+  for (int i = 0; i < 4; i++) { /* nearly the same */
+    make_rms_of(&g, &last, weight);
+    if (i == 0) g.tensor[1].reals = g.tensor[2].reals; /* x^1 */
+    if (i == 1) g.tensor[2].reals = two;               /* 2 / root */
+    if (i == 2) g.in[4][0] = "s", g.in[4][1] = "one";  /* root / 1 */
+    if (i == 3)
+      g.tensor[2].ndim = 4, g.tensor[2].dim[1] = g.tensor[2].dim[2] = 1,
+      g.tensor[2].dim[3] = 1; /* more axes */
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node square (Pow): is no");
+  }
+}
+
+/* The operator that sets 23 and newer have. */
+static void rms_operators_are_read(void **state) {
+  (void)state;
+  float x[SAMPLES * 16], weight[4];
+  double want[SAMPLES * 16];
+  struct graph g;
+  fill(x, SAMPLES * 16, 0), fill(weight, 4, 1);
+  answer_rms(x, weight, want);
+  start(&g, &SL_SHAPE(4, 4), -1);
+  g.file.opset = 23;
+  add_reals(&g, "w", SL_SHAPE(4), weight);
+  add(&g, "RMSNormalization", "norm", SL__ONNX_NAMES("x", "w"), SL__ONNX_NAMES("y"), NULL);
+  check_graph(&g, 1, "\"rms\": true", x, want);
 }
 
 /* x [4, 4] -> LayerNormalization of the last axis -> y */
@@ -561,6 +718,63 @@ static void ways_to_write_states_are_alike(void **state) {
   }
 }
 
+/* x [T, I] -> two LSTMs, the second one on the first one's steps -> number `at` of both last
+ * states, which is picked from both joined, or from the layer's own. */
+static void make_layers(struct graph *g, int64_t at, bool joined) {
+  static float weight[2 * 4 * HIDDEN * (INPUTS + HIDDEN)];
+  static int64_t number, one[] = {1};
+  static const int64_t list[] = {1, 0, 2};
+  static const struct sl__onnx_attribute turn = {
+      .name = "perm", .type = SL__ONNX_INTS, .ints = list, .count = 3};
+  static const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", 0);
+  fill(weight, (int64_t)(sizeof weight / sizeof *weight), 1);
+  number = joined ? at : 0;
+  start(g, &SL_SHAPE(STEPS, INPUTS), -1);
+  add_reals(g, "w", SL_SHAPE(1, 4 * HIDDEN, INPUTS), weight);
+  add_reals(g, "r", SL_SHAPE(1, 4 * HIDDEN, HIDDEN), weight + 4 * HIDDEN * INPUTS);
+  add_wholes(g, "at", 1, &number);
+  g->tensor[2].ndim = 0;
+  add_wholes(g, "one", 1, one);
+  add(g, "Transpose", "turn", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("t"), &turn);
+  add(g, "LSTM", "first", SL__ONNX_NAMES("t", "w", "r"), SL__ONNX_NAMES("a", "ha"), NULL);
+  add(g, "Squeeze", "steps", SL__ONNX_NAMES("a", "one"), SL__ONNX_NAMES("s"), NULL);
+  add(g, "LSTM", "second", SL__ONNX_NAMES("s", "w", "r"), SL__ONNX_NAMES("b", "hb"), NULL);
+  if (joined) add(g, "Concat", "join", SL__ONNX_NAMES("ha", "hb"), SL__ONNX_NAMES("h"), &axis);
+  add(g, "Gather", "pick",
+      SL__ONNX_NAMES(joined                ? "h"
+                     : at == 0 || at == -2 ? "ha"
+                                           : "hb",
+                     "at"),
+      SL__ONNX_NAMES("y"), &axis);
+}
+
+/* As h_n[-1]: the state of one layer, and no layers for the states that nobody takes. */
+static void states_of_layers_are_picked(void **state) {
+  (void)state;
+  float x[SAMPLES * STEPS * INPUTS], y[2][SAMPLES * HIDDEN];
+  struct sl_predictor *predictor;
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * STEPS * INPUTS, 0);
+  for (int64_t at = -2; at < 2; at++) {
+    int layers[2];
+    for (int joined = 0; joined < 2; joined++) {
+      make_layers(&g, at, joined);
+      OK(sl_model_open(context, write_graph(&g), &m));
+      assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(HIDDEN)));
+      layers[joined] = m->count;
+      OK(sl_predictor_open(m, &(struct sl_predictor_options){0}, &predictor));
+      OK(sl_predict(predictor, x, SAMPLES, y[joined]));
+      sl_predictor_free(predictor);
+      sl_model_free(m);
+    }
+    assert_int_equal(layers[0], layers[1]);
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+  }
+  make_layers(&g, 2, true); /* there is none */
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node join (Concat)");
+}
+
 static void turns_name_each_axis_once(void **state) {
   (void)state;
   static const int64_t perms[][3] = {{0, 0, 1}, {2, 0, 2}, {0, 1, 1}};
@@ -613,6 +827,112 @@ static void splits_become_slices(void **state) {
       if (c->axis == 2 ? k % 3 == 2 : k / 3 % 4 >= 4 - c->size[2]) want[count++] = (double)x[k];
     check_graph(&g, 1, "slice", x, want);
   }
+}
+
+/* x [4, 6] -> SplitToSequence of parts of `size` -> the second and the first one's product. */
+static void make_sequence(struct graph *g, const int64_t *size, const int64_t *numbers) {
+  static const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", -1);
+  static const char *const names[] = {"first", "second"};
+  start(g, &SL_SHAPE(4, 6), -1);
+  add_wholes(g, "size", 1, size);
+  for (int i = 0; i < 2; i++) add_wholes(g, names[i], 1, numbers + i);
+  for (int i = 0; i < 3; i++) g->tensor[i].ndim = 0;
+  add(g, "SplitToSequence", "split", SL__ONNX_NAMES("x", "size"), SL__ONNX_NAMES("s"), &axis);
+  add(g, "SequenceAt", "at0", SL__ONNX_NAMES("s", "first"), SL__ONNX_NAMES("a"), NULL);
+  add(g, "SequenceAt", "at1", SL__ONNX_NAMES("s", "second"), SL__ONNX_NAMES("b"), NULL);
+  add(g, "Mul", "mul", SL__ONNX_NAMES("a", "b"), SL__ONNX_NAMES("y"), NULL);
+}
+
+static void splits_into_sequences_become_slices(void **state) {
+  (void)state;
+  static const int64_t size[] = {3}, uneven[] = {4}, one[] = {1};
+  static const int64_t numbers[][2] = {{0, 1}, {-1, 0}, {0, 0}, {0, 2}};
+  float x[SAMPLES * 24];
+  double want[SAMPLES * 12];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 24, 0);
+  for (int k = 0; k < SAMPLES * 12; k++)
+    want[k] = (double)x[k / 3 * 6 + k % 3] * (double)x[k / 3 * 6 + 3 + k % 3];
+  for (int i = 0; i < 2; i++) {
+    make_sequence(&g, size, numbers[i]);
+    check_graph(&g, 3, "slice", x, want);
+    make_sequence(&g, size, numbers[2 + i]); /* one part twice; one that is none */
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "at1 (SequenceAt): takes");
+  }
+  make_sequence(&g, uneven, numbers[0]);
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+        "node split (SplitToSequence): splits other than");
+  make_sequence(&g, one, numbers[0]); /* the others are taken by no node */
+  OK(sl_model_open(context, write_graph(&g), &m));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(4, 1)));
+  sl_model_free(m);
+}
+
+/* ---- shapes that are computed ---- */
+
+struct number_case {
+  const char *op;
+  int64_t a, b;
+  bool as_in_c; /* of Mod */
+};
+
+/* x [8] -> Relu -> Reshape to [N, a op b, -1], whose list is made of parts. */
+static void make_numbers(struct graph *g, const struct number_case *c) {
+  static const int64_t wholes[] = {-1, 1, INT64_MAX};
+  static const char *const names[] = {"rest", "one", "far"};
+  static const struct sl__onnx_attribute first[] = {SL__ONNX_WHOLE("start", 0),
+                                                    SL__ONNX_WHOLE("end", 1)};
+  static const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", 0),
+                                         fmod = SL__ONNX_WHOLE("fmod", 1);
+  start(g, &SL_SHAPE(8), -1);
+  for (int i = 0; i < 3; i++) add_wholes(g, names[i], 1, wholes + i);
+  add_wholes(g, "a", 1, &c->a);
+  add_wholes(g, "b", 1, &c->b);
+  g->tensor[4].ndim = 0;
+  add(g, "Relu", "relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("r"), NULL);
+  add(g, "Shape", "shape", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("s"), first);
+  g->node[1].attributes = 2;
+  add(g, "Squeeze", "squeeze", SL__ONNX_NAMES("s"), SL__ONNX_NAMES("n"), NULL);
+  add(g, "Mul", "times", SL__ONNX_NAMES("n", "one"), SL__ONNX_NAMES("l"), NULL);
+  add(g, c->op, "number", SL__ONNX_NAMES("a", "b"), SL__ONNX_NAMES("k"), c->as_in_c ? &fmod : NULL);
+  add(g, "Slice", "none", SL__ONNX_NAMES("s", "one", "far"), SL__ONNX_NAMES("e"), NULL);
+  add(g, "Concat", "list", SL__ONNX_NAMES("l", "k", "rest", "e"), SL__ONNX_NAMES("t"), &axis);
+  add(g, "Reshape", "view", SL__ONNX_NAMES("r", "t"), SL__ONNX_NAMES("y"), NULL);
+}
+
+static void shapes_are_computed(void **state) {
+  (void)state;
+  static const struct number_case fine[] = {{"Add", 3, -1},
+                                            {"Sub", 1, -1},
+                                            {"Mul", -2, -1},
+                                            {"Div", 9, 4},
+                                            {"Div", -9, -4},
+                                            {"Mod", -1, 3},
+                                            {"Mod", 5, 3},
+                                            {"Mod", 5, 3, .as_in_c = true},
+                                            {"Mod", 2, -3, .as_in_c = true}};
+  static const struct number_case bad[] = {
+      {"Div", 1, 0},         {"Mod", 1, 0},         {"Div", INT64_MIN, -1}, {"Mod", INT64_MIN, -1},
+      {"Add", INT64_MAX, 1}, {"Sub", INT64_MIN, 1}, {"Mul", INT64_MAX, 2}};
+  float x[SAMPLES * 8];
+  double want[SAMPLES * 8];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 8, 0);
+  for (int k = 0; k < SAMPLES * 8; k++) want[k] = x[k] > 0 ? (double)x[k] : 0;
+  for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+    make_numbers(&g, &fine[i]);
+    check_graph(&g, 2, "\"shape\": [2, 4]", x, want);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    make_numbers(&g, &bad[i]);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_BAD_FILE, "give no whole number");
+  }
+  make_numbers(&g, &fine[0]);
+  g.in[3][1] = "a"; /* the batch's size times 3 */
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+        "node times (Mul): computes with the batch's size");
 }
 
 /* ---- ranges ---- */
@@ -862,6 +1182,32 @@ static void tokens_beside_numbers_are_read(void **state) {
   check_graph(&g, 4, "embedding", x, want);
 }
 
+/* ---- what no layer does ---- */
+
+/* The message is of the Pad, not of the nodes that compute its numbers. */
+static void pads_and_factors_are_named(void **state) {
+  (void)state;
+  static const int64_t four[] = {4}, sides[] = {0, 1, 0, 0};
+  static const float half[] = {0.5f};
+  const struct sl__onnx_attribute axis = SL__ONNX_WHOLE("axis", 1);
+  struct sl_model *m;
+  struct graph g;
+  start(&g, &SL_SHAPE(4, 3, 2), -1);
+  add_wholes(&g, "four", 1, four);
+  add_wholes(&g, "sides", 4, sides);
+  add(&g, "ConstantOfShape", "rest", SL__ONNX_NAMES("four"), SL__ONNX_NAMES("r"), NULL);
+  add(&g, "Concat", "all", SL__ONNX_NAMES("sides", "r"), SL__ONNX_NAMES("p"), &axis);
+  add(&g, "Pad", "pad", SL__ONNX_NAMES("x", "p"), SL__ONNX_NAMES("y"), NULL);
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+        "node pad (Pad): there is no layer that pads");
+  start(&g, &SL_SHAPE(4), -1);
+  add_reals(&g, "half", SL_SHAPE(1), half);
+  add(&g, "Relu", "relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("r"), NULL);
+  add(&g, "Mul", "mul", SL__ONNX_NAMES("r", "half"), SL__ONNX_NAMES("y"), NULL);
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+        "the output 'y' is a layer's output times 0.5");
+}
+
 /* ---- a new shape at the end ---- */
 
 /* x [4, 3, 2] -> Relu -> Reshape or Flatten -> y, as the last nodes. */
@@ -918,17 +1264,24 @@ int main(void) {
 #ifdef SL_HAVE_ONNX
   const struct CMUnitTest tests[] = {cmocka_unit_test(group_norms_are_read),
                                      cmocka_unit_test(a_norm_of_a_view_is_read),
+                                     cmocka_unit_test(unfolded_group_norms_are_read),
+                                     cmocka_unit_test(group_operators_are_read),
                                      cmocka_unit_test(scales_of_other_axes_are_refused),
                                      cmocka_unit_test(ways_to_write_states_are_alike),
                                      cmocka_unit_test(layer_norms_of_parts_are_read),
                                      cmocka_unit_test(other_parts_are_refused),
+                                     cmocka_unit_test(rms_norms_are_read_in_all_forms),
+                                     cmocka_unit_test(rms_operators_are_read),
                                      cmocka_unit_test(scales_of_norms_have_the_last_axes),
                                      cmocka_unit_test(norms_without_epsilon_are_refused),
                                      cmocka_unit_test(means_of_other_shapes_are_no_norms),
                                      cmocka_unit_test(numbers_that_add_axes_are_refused),
                                      cmocka_unit_test(shares_of_statistics_are_from_0_to_1),
+                                     cmocka_unit_test(states_of_layers_are_picked),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
+                                     cmocka_unit_test(shapes_are_computed),
+                                     cmocka_unit_test(splits_into_sequences_become_slices),
                                      cmocka_unit_test(ranges_of_the_batch_are_refused),
                                      cmocka_unit_test(the_least_number_is_the_beginning),
                                      cmocka_unit_test(sums_keep_all_their_inputs),
@@ -936,6 +1289,7 @@ int main(void) {
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(unused_inputs_are_named),
                                      cmocka_unit_test(tokens_beside_numbers_are_read),
+                                     cmocka_unit_test(pads_and_factors_are_named),
                                      cmocka_unit_test(a_last_shape_is_the_outputs)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(built_without_protobuf)};
