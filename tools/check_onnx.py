@@ -538,6 +538,32 @@ def torch_models(torch):
                 return self.fc(h.transpose(0, 1).flatten(1))
             return self.fc(h[-1])
 
+    class Layers(nn.Module):
+        """Classes from the last layer's states."""
+
+        def __init__(self, cell, both):
+            super().__init__()
+            self.rnn = cell(4, 3, 2, batch_first=True, bidirectional=both)
+            self.fc, self.both = nn.Linear(6 if both else 3, 2), both
+
+        def forward(self, x):
+            h = self.rnn(x)[1]
+            h = h[0] if isinstance(h, tuple) else h
+            return self.fc(torch.cat([h[-2], h[-1]], 1) if self.both else h[-1])
+
+    class Gated(nn.Module):
+        """SwiGLU with chunk, behind an RMS normalisation as LLaMA's programs write it."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(6) + 0.5)
+            self.up, self.down = nn.Linear(6, 8), nn.Linear(4, 6)
+
+        def forward(self, x):
+            x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
+            gate, up = self.up(x).chunk(2, -1)
+            return self.down(nn.functional.silu(gate) * up).unflatten(2, (2, 3)).flatten(1)
+
     class Signals(nn.Module):
         """A recurrent layer between convolutions: [C, T] and [T, C]."""
 
@@ -592,6 +618,9 @@ def torch_models(torch):
         "lstm, both last states": (Ends(nn.LSTM, True, "pair"), tokens),
         "lstm, both last states, listed": (Ends(nn.LSTM, True, "list"), tokens),
         "gru, both turned": (Ends(nn.GRU, True, "turn"), tokens),
+        "lstm of 2, last state": (Layers(nn.LSTM, False), pixels(2, 5, 4)),
+        "gru of 2, both last states": (Layers(nn.GRU, True), pixels(2, 5, 4)),
+        "gated": (Gated(), pixels(2, 5, 6)),
         "signals": (Signals(), pixels(2, 3, 7)),
         "norms of planes": (norms(nn.Conv2d, nn.InstanceNorm2d), pixels(2, 4, 6, 5)),
         "norms of rows": (norms(nn.Conv1d, nn.InstanceNorm1d), pixels(2, 4, 19)),
@@ -600,6 +629,10 @@ def torch_models(torch):
             nn.Sequential(
                 nn.LayerNorm(4), nn.Linear(4, 6), nn.LayerNorm([5, 6]), nn.LayerNorm(6, 1e-3, False)
             ),
+            pixels(2, 5, 4),
+        ),
+        "rms norms": (
+            nn.Sequential(nn.RMSNorm(4), nn.Linear(4, 6), nn.RMSNorm(6, eps=1e-5)),
             pixels(2, 5, 4),
         ),
         "rows that grow": (
@@ -636,12 +669,16 @@ def export_ways(torch, quick, inputs, outputs):
     except ImportError:
         print("check_onnx: no onnxscript: PyTorch's newer exporter is left out")
         return
-    yield ", dynamo", {
+    newer = {
         "dynamo": True,
         "external_data": False,
         "verbose": False,
         "dynamic_shapes": tuple({0: torch.export.Dim("N")} for _ in inputs),
     }
+    yield ", dynamo", newer
+    yield ", dynamo, unoptimized", {**newer, "optimize": False}
+    yield ", dynamo, opset 21", {**newer, "opset_version": 21}
+    yield ", dynamo, opset 23", {**newer, "opset_version": 23}
 
 
 @contextlib.contextmanager
@@ -682,6 +719,8 @@ def check_torch(library, folder, random, quick):
         for label, options in export_ways(torch, quick, inputs, outputs):
             if several and label == ", fixed batch":
                 continue  # run_fields takes any
+            if name == "rms norms" and not options["dynamo"]:
+                continue  # the older exporter has none
             path = os.path.join(folder, "torch.onnx")
             with quiet():
                 torch.onnx.export(

@@ -335,7 +335,8 @@ enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of 
   value_of input = *x;
   struct rms m;
   *found = false;
-  if (!find_rms(r, node, x, &m) || !take_axes(x, m.axes, &o)) return SL_OK;
+  if (x->order != SL__ONNX_BATCH_FIRST || !find_rms(r, node, x, &m) || !take_axes(x, m.axes, &o))
+    return SL_OK;
   o.epsilon = m.epsilon;
   SL__TRY(settle_epsilon(r, m.add, &o.epsilon));
   for (int i = 0; i < m.parts; i++) done(r, m.part[i]);

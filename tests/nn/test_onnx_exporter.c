@@ -395,7 +395,7 @@ static void make_rms(struct graph *g, const struct sl_shape *places, const float
 
 /* How exporters write a square, and a quotient. */
 struct rms_case {
-  bool power;
+  bool power, turned; /* turned: of [T, N, C], as around recurrent layers */
   enum { BY_ROOT, TIMES_RECIPROCAL, RECIPROCAL_TIMES, TIMES_ONE_BY_ROOT } quotient;
 };
 
@@ -405,24 +405,29 @@ static void make_rms_of(struct graph *g, const struct rms_case *c, const float *
   static const int64_t list[] = {-1};
   static const struct sl__onnx_attribute last = {
       .name = "axes", .type = SL__ONNX_INTS, .ints = list, .count = 1};
+  static const int64_t perm[] = {1, 0, 2};
+  static const struct sl__onnx_attribute turn = {
+      .name = "perm", .type = SL__ONNX_INTS, .ints = perm, .count = 3};
+  const char *x = c->turned ? "t" : "x";
   start(g, &SL_SHAPE(4, 4), -1);
   for (int i = 0; i < 3; i++) add_reals(g, names[i], SL_SHAPE(1), numbers + i);
   add_reals(g, "w", SL_SHAPE(4), weight);
-  add(g, c->power ? "Pow" : "Mul", "square", SL__ONNX_NAMES("x", c->power ? "two" : "x"),
+  if (c->turned) add(g, "Transpose", "turn", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("t"), &turn);
+  add(g, c->power ? "Pow" : "Mul", "square", SL__ONNX_NAMES(x, c->power ? "two" : x),
       SL__ONNX_NAMES("q"), NULL);
   add(g, "ReduceMean", "mean", SL__ONNX_NAMES("q"), SL__ONNX_NAMES("v"), &last);
   add(g, "Add", "add", SL__ONNX_NAMES("v", "epsilon"), SL__ONNX_NAMES("e"), NULL);
   add(g, "Sqrt", "root", SL__ONNX_NAMES("e"), SL__ONNX_NAMES("s"), NULL);
   if (c->quotient == BY_ROOT)
-    add(g, "Div", "div", SL__ONNX_NAMES("x", "s"), SL__ONNX_NAMES("d"), NULL);
+    add(g, "Div", "div", SL__ONNX_NAMES(x, "s"), SL__ONNX_NAMES("d"), NULL);
   else if (c->quotient == TIMES_ONE_BY_ROOT)
     add(g, "Div", "one", SL__ONNX_NAMES("one", "s"), SL__ONNX_NAMES("f"), NULL);
   else
     add(g, "Reciprocal", "one", SL__ONNX_NAMES("s"), SL__ONNX_NAMES("f"), NULL);
   if (c->quotient == RECIPROCAL_TIMES)
-    add(g, "Mul", "times", SL__ONNX_NAMES("f", "x"), SL__ONNX_NAMES("d"), NULL);
+    add(g, "Mul", "times", SL__ONNX_NAMES("f", x), SL__ONNX_NAMES("d"), NULL);
   else if (c->quotient != BY_ROOT)
-    add(g, "Mul", "times", SL__ONNX_NAMES("x", "f"), SL__ONNX_NAMES("d"), NULL);
+    add(g, "Mul", "times", SL__ONNX_NAMES(x, "f"), SL__ONNX_NAMES("d"), NULL);
   add(g, "Mul", "scale", SL__ONNX_NAMES("w", "d"), SL__ONNX_NAMES("y"), NULL);
 }
 
@@ -445,11 +450,12 @@ static void rms_norms_are_read_in_all_forms(void **state) {
   answer_rms(x, weight, want);
   for (int power = 0; power < 2; power++)
     for (int way = BY_ROOT; way <= TIMES_ONE_BY_ROOT; way++) {
-      const struct rms_case c = {power, way};
+      const struct rms_case c = {.power = power, .quotient = way};
       make_rms_of(&g, &c, weight);
       check_graph(&g, 1, "\"rms\": true", x, want);
     }
-  const struct rms_case last = {true, TIMES_ONE_BY_ROOT};
+  const struct rms_case last = {.power = true, .quotient = TIMES_ONE_BY_ROOT};
+  const struct rms_case turned = {.turned = true};
   for (int i = 0; i < 4; i++) { /* nearly the same */
     make_rms_of(&g, &last, weight);
     if (i == 0) g.tensor[1].reals = g.tensor[2].reals; /* x^1 */
@@ -460,6 +466,8 @@ static void rms_norms_are_read_in_all_forms(void **state) {
       g.tensor[2].dim[3] = 1; /* more axes */
     FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node square (Pow): is no");
   }
+  make_rms_of(&g, &turned, weight);
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node ");
 }
 
 /* The operator that sets 23 and newer have. */
@@ -773,6 +781,45 @@ static void states_of_layers_are_picked(void **state) {
   }
   make_layers(&g, 2, true); /* there is none */
   FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node join (Concat)");
+}
+
+/* Writes a list of strings, which the writer has not, into the place of a text of 19 letters. */
+static const char *put_strings(const char *path, const char *text, const char *strings) {
+  char bytes[8192];
+  size_t size, at = 0;
+  FILE *file = fopen(path, "rb");
+  assert_non_null(file);
+  size = fread(bytes, 1, sizeof bytes, file);
+  fclose(file);
+  while (at + 22 < size && memcmp(bytes + at, text, 19) != 0) at++;
+  assert_true(at + 22 < size);
+  memcpy(bytes + at - 2, strings, 21);
+  assert_int_equal(bytes[at + 21], SL__ONNX_S); /* behind the key of the type */
+  bytes[at + 21] = SL__ONNX_STRINGS;
+  return put("x.onnx", bytes, size);
+}
+
+/* Some exporters write out what is ONNX's default. */
+static void usual_activations_are_read(void **state) {
+  (void)state;
+  static const char *const lists[] = {"\x4a\7Sigmoid\x4a\4Tanh\x4a\4Tanh",
+                                      "\x4a\4Tanh\x4a\7Sigmoid\x4a\4Tanh"};
+  const struct sl__onnx_attribute text = {
+      .name = "activations", .type = SL__ONNX_S, .s = "nineteen letters ab"};
+  struct sl_model *m;
+  struct graph g;
+  for (int i = 0; i < 2; i++) {
+    make_layers(&g, 1, false);
+    g.node[1].attribute = &text, g.node[1].attributes = 1;
+    const char *path = put_strings(write_graph(&g), text.s, lists[i]);
+    if (i) {
+      FAILS(sl_model_open(context, path, &m), SL_UNSUPPORTED,
+            "attribute activations is 'Tanh Sigmoid Tanh'; only 'Sigmoid Tanh Tanh' is");
+    } else {
+      OK(sl_model_open(context, path, &m));
+      sl_model_free(m);
+    }
+  }
 }
 
 static void turns_name_each_axis_once(void **state) {
@@ -1278,6 +1325,7 @@ int main(void) {
                                      cmocka_unit_test(numbers_that_add_axes_are_refused),
                                      cmocka_unit_test(shares_of_statistics_are_from_0_to_1),
                                      cmocka_unit_test(states_of_layers_are_picked),
+                                     cmocka_unit_test(usual_activations_are_read),
                                      cmocka_unit_test(turns_name_each_axis_once),
                                      cmocka_unit_test(splits_become_slices),
                                      cmocka_unit_test(shapes_are_computed),
