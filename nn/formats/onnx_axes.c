@@ -73,6 +73,10 @@ static enum sl_status take_joined(reader *r, const node_of *node, int64_t axis, 
   enum sl_status status = SL_OK;
   for (int i = 0; i < node->inputs; i++) {
     SL__TRY(sl__onnx_take_plain(r, node, i, &x[i]));
+    if (x[i].order == SL__ONNX_TIME_FIRST && axis == 0)
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "joins last states of recurrent layers, or time steps; nodes can only "
+                             "take one of several layers' states by its number, as h_n[-1]");
     are_rows &= x[i].view.ndim == 1 && x[i].order == SL__ONNX_BATCH_FIRST;
     are_views |= !sl_shape_equal(&x[i].view, sl__onnx_shape_of(r, &x[i]));
   }

@@ -780,7 +780,8 @@ static void states_of_layers_are_picked(void **state) {
     assert_memory_equal(y[0], y[1], sizeof y[0]);
   }
   make_layers(&g, 2, true); /* there is none */
-  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node join (Concat)");
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+        "node join (Concat): joins last states");
 }
 
 /* Writes a list of strings, which the writer has not, into the place of a text of 19 letters. */
