@@ -124,6 +124,12 @@ static int64_t place_of(int64_t number, int64_t size) {
   return number > size ? size : number;
 }
 
+/* All of the batch, as exporters write the first ":" of y[:, -1]? */
+static bool is_whole_batch(const value_of *x, int64_t axis, int64_t start, int64_t end,
+                           int64_t step) {
+  return (axis == 0 || axis == -1 - x->view.ndim) && start == 0 && end == INT64_MAX && step == 1;
+}
+
 enum sl_status sl__onnx_read_slice(reader *r, const node_of *node) {
   struct sl_slice_options o = {0};
   int64_t start = 0, end = 0, axis = 0, step = 1;
@@ -134,6 +140,7 @@ enum sl_status sl__onnx_read_slice(reader *r, const node_of *node) {
   SL__TRY(one_number(r, node, "ends", 2, &end));
   SL__TRY(one_number(r, node, "axes", 3, &axis));
   if (sl__onnx_has(node, 4)) SL__TRY(one_number(r, node, "steps", 4, &step));
+  if (is_whole_batch(&x, axis, start, end, step)) return sl__onnx_rename_to(r, node, &x);
   SL__TRY(sample_axis(r, node, axis, x.view.ndim, &o.axis));
   SL__TRY(sl__onnx_check_range(r, node, start, end));
   int64_t size = x.view.dim[o.axis];

@@ -1047,6 +1047,30 @@ static void the_least_number_is_the_beginning(void **state) {
   }
 }
 
+/* Exporters write the first ":" of y[:, -1] as a node; a part of the batch is no model's. */
+static void all_of_the_batch_is_no_slice(void **state) {
+  (void)state;
+  static const int64_t numbers[] = {0, INT64_MAX, 2};
+  static const char *const names[] = {"zero", "far", "two"};
+  float x[SAMPLES * 12];
+  double want[SAMPLES * 12];
+  struct sl_model *m;
+  struct graph g;
+  fill(x, SAMPLES * 12, 0);
+  for (int k = 0; k < SAMPLES * 12; k++) want[k] = x[k] > 0 ? (double)x[k] : 0;
+  for (int i = 0; i < 2; i++) {
+    start(&g, &SL_SHAPE(4, 3), -1);
+    for (int k = 0; k < 3; k++) add_wholes(&g, names[k], 1, numbers + k);
+    add(&g, "Slice", "cut", SL__ONNX_NAMES("x", "zero", i ? "two" : "far", "zero"),
+        SL__ONNX_NAMES("c"), NULL);
+    add(&g, "Relu", "relu", SL__ONNX_NAMES("c"), SL__ONNX_NAMES("y"), NULL);
+    if (i == 0)
+      check_graph(&g, 1, "relu", x, want);
+    else
+      FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "the batch's axis");
+  }
+}
+
 /* ---- a sum of several ---- */
 
 /* x [3, 4] -> Relu and Tanh -> Sum of both and a constant table, which is in any place. */
@@ -1333,6 +1357,7 @@ int main(void) {
                                      cmocka_unit_test(splits_into_sequences_become_slices),
                                      cmocka_unit_test(ranges_of_the_batch_are_refused),
                                      cmocka_unit_test(the_least_number_is_the_beginning),
+                                     cmocka_unit_test(all_of_the_batch_is_no_slice),
                                      cmocka_unit_test(sums_keep_all_their_inputs),
                                      cmocka_unit_test(views_broadcast_as_they_are_seen),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
