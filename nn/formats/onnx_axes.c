@@ -130,16 +130,38 @@ static bool is_whole_batch(const value_of *x, int64_t axis, int64_t start, int64
   return (axis == 0 || axis == -1 - x->view.ndim) && start == 0 && end == INT64_MAX && step == 1;
 }
 
+/* A range of both states [2, N, H] of a recurrent operator, which the next nodes see as such. */
+static enum sl_status cut_states(reader *r, const node_of *node, value_of *x, int64_t start,
+                                 int64_t end) {
+  struct sl_slice_options o = {0};
+  enum sl_status status;
+  SL__TRY(sl__onnx_make_view(r, node, x));
+  o.first = place_of(start, x->view.dim[0]);
+  o.count = place_of(end, x->view.dim[0]) - o.first;
+  if (o.count < 1) return sl__onnx_refuse(r, node, SL_BAD_FILE, "its range is empty");
+  if (o.first + o.count == x->view.dim[0]) o.count = 0; /* the layer's default */
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__slice_kind, &o, x, 1));
+  x->layer = r->model->count - 1;
+  x->view = *sl__onnx_shape_of(r, x);
+  status = sl__onnx_rename_to(r, node, x);
+out:
+  return status;
+}
+
 enum sl_status sl__onnx_read_slice(reader *r, const node_of *node) {
   struct sl_slice_options o = {0};
   int64_t start = 0, end = 0, axis = 0, step = 1;
   enum sl_status status;
   value_of x;
-  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(one_number(r, node, "starts", 1, &start));
   SL__TRY(one_number(r, node, "ends", 2, &end));
   SL__TRY(one_number(r, node, "axes", 3, &axis));
   if (sl__onnx_has(node, 4)) SL__TRY(one_number(r, node, "steps", 4, &step));
+  if (x.order == SL__ONNX_TIME_FIRST && axis == 0 && step == 1 && start != SL__ONNX_BATCH &&
+      end != SL__ONNX_BATCH)
+    return cut_states(r, node, &x, start, end);
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   if (is_whole_batch(&x, axis, start, end, step)) return sl__onnx_rename_to(r, node, &x);
   SL__TRY(sample_axis(r, node, axis, x.view.ndim, &o.axis));
   SL__TRY(sl__onnx_check_range(r, node, start, end));

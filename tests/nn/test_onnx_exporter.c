@@ -649,11 +649,12 @@ enum { STEPS = 3, INPUTS = 2, HIDDEN = 2 };
 struct state_case {
   bool rows_first, two_turns; /* x is [I, T]; one Transpose for each of two turns */
   bool splits;                /* the states are parts of a Split, else picked by Gather */
+  bool cuts;                  /* the parts are Slices */
 };
 
 static void make_states(struct graph *g, const struct state_case *c) {
   static float weight[2 * 4 * HIDDEN * (INPUTS + HIDDEN)];
-  static const int64_t numbers[] = {0, 1};
+  static const int64_t numbers[] = {0, 1, 2};
   static const int64_t samples[] = {0, 2, 1}, time[] = {1, 0, 2}, both[] = {2, 0, 1};
   static struct sl__onnx_attribute turn[2], way[1], axis0, axis1;
   const int64_t *perm = c->rows_first && !c->two_turns ? both : time;
@@ -687,7 +688,15 @@ static void make_states(struct graph *g, const struct state_case *c) {
   else
     add(g, "LSTM", "lstm", SL__ONNX_NAMES("t", "w", "r"), SL__ONNX_NAMES("", "h"), way);
   if (c->splits) {
-    add(g, "Split", "split", SL__ONNX_NAMES("h"), SL__ONNX_NAMES("p", "q"), &axis0);
+    add_wholes(g, "end", 1, numbers + 2);
+    if (c->cuts) {
+      add(g, "Slice", "c0", SL__ONNX_NAMES("h", "first", "second", "first"), SL__ONNX_NAMES("p"),
+          NULL);
+      add(g, "Slice", "c1", SL__ONNX_NAMES("h", "second", "end", "first"), SL__ONNX_NAMES("q"),
+          NULL);
+    } else {
+      add(g, "Split", "split", SL__ONNX_NAMES("h"), SL__ONNX_NAMES("p", "q"), &axis0);
+    }
     add(g, "Squeeze", "s0", SL__ONNX_NAMES("p", "first"), SL__ONNX_NAMES("a"), NULL);
     add(g, "Squeeze", "s1", SL__ONNX_NAMES("q", "first"), SL__ONNX_NAMES("b"), NULL);
   } else {
@@ -714,11 +723,14 @@ static void answer_states(const struct state_case *c, const float *x, float *y) 
 static void ways_to_write_states_are_alike(void **state) {
   (void)state;
   static const struct state_case first[] = {{.splits = false},
-                                            {.rows_first = true, .two_turns = true}},
-                                 second[] = {{.splits = true}, {.rows_first = true}};
+                                            {.rows_first = true, .two_turns = true},
+                                            {.splits = true}},
+                                 second[] = {{.splits = true},
+                                             {.rows_first = true},
+                                             {.splits = true, .cuts = true}};
   float x[SAMPLES * STEPS * INPUTS], a[SAMPLES * 2 * HIDDEN], b[SAMPLES * 2 * HIDDEN];
   fill(x, SAMPLES * STEPS * INPUTS, 0);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     answer_states(&first[i], x, a);
     answer_states(&second[i], x, b);
     assert_memory_equal(a, b, sizeof a);
