@@ -179,7 +179,8 @@ enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loa
   SL__TRY(sl_trainer_save_wait(trainer, NULL)); /* the checkpoint may be the one to read */
   SL__TRY(sl__model_shards_synchronize(trainer->shards));
   SL__TRY(read_snapshot(trainer, loader, path, &point, &snapshot));
-  status = sl__carried_state_plan(trainer, &snapshot, &plan);
+  status = sl__trainer_check_loader(trainer, loader);
+  if (status == SL_OK) status = sl__carried_state_plan(trainer, &snapshot, &plan);
   if (status == SL_OK) /* the last check: from here on the trainer changes */
     status = sl_loader_seek_batch(loader, position->epoch, position->index);
   SL__TRY(sl__trainer_share(trainer, status));

@@ -221,6 +221,7 @@ enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader
   SL__TRY(sl__trainer_drained(trainer));
   SL__TRY(sl__trainer_check_raw(trainer));
   SL__TRY(check_options(trainer, &o));
+  SL__TRY(sl__trainer_share(trainer, sl__trainer_check_loader(trainer, loader)));
   SL__TRY(search_new(o.steps, &s));
   SL__TRY(keep(trainer, loader, &before));
   const struct sl__rate_ramp ramp = {.low = o.low,

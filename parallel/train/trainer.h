@@ -141,7 +141,12 @@ enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batc
 /* Holds the loader of the next batch, and no longer the one before. */
 void sl__trainer_move_to(struct sl_trainer *trainer, const struct sl__data_position *next);
 
-/* The tensors of the loader's batches, made for its first batch. Those of freed loaders go. */
+/* SL_BAD_SHAPE, SL_BAD_ARGUMENT: this rank's trainer cannot take the loader's batches, and is as it
+ * was. A rank that is no worker takes every loader. */
+enum sl_status sl__trainer_check_loader(struct sl_trainer *trainer, const struct sl_loader *loader);
+
+/* The tensors of the batches of a checked loader, made for its first batch. Those of freed loaders
+ * go. */
 enum sl_status sl__trainer_inputs(struct sl_trainer *trainer, struct sl_loader *loader,
                                   struct sl__batch_tensors **inputs);
 

@@ -5,6 +5,7 @@
 
 #include "data/batches.h"
 #include "parallel/params/memory_needs.h"
+#include "parallel/train/ranks.h"
 #include "parallel/train/trainer.h"
 
 /* SL_BAD_ARGUMENT: names the first token of the field that the model does not read. */
@@ -168,22 +169,30 @@ void sl__trainer_move_to(struct sl_trainer *t, const struct sl__data_position *n
   sl__loader_release(before);
 }
 
+static struct sl__batch_tensors *inputs_of(const struct sl_trainer *t,
+                                           const struct sl_loader *loader) {
+  for (int i = 0; i < t->input_count; i++)
+    if (t->inputs[i]->loader == loader) return t->inputs[i];
+  return NULL;
+}
+
+enum sl_status sl__trainer_check_loader(struct sl_trainer *t, const struct sl_loader *loader) {
+  bool is_worker = !t->ranks.size || sl__is_worker(&t->ranks);
+  if (!is_worker || inputs_of(t, loader)) return SL_OK;
+  enum sl_status status = check_sample(t, loader);
+  return status == SL_OK ? sl__grid_check_batch(&t->grid, sl_loader_batch(loader)) : status;
+}
+
 enum sl_status sl__trainer_inputs(struct sl_trainer *t, struct sl_loader *loader,
                                   struct sl__batch_tensors **inputs) {
   drop_freed(t);
-  for (int i = 0; i < t->input_count; i++)
-    if (t->inputs[i]->loader == loader) {
-      *inputs = t->inputs[i];
-      return SL_OK;
-    }
-  enum sl_status status = check_sample(t, loader);
-  if (status == SL_OK) status = sl__grid_check_batch(&t->grid, sl_loader_batch(loader));
-  if (status != SL_OK) return status;
+  *inputs = inputs_of(t, loader);
+  if (*inputs) return SL_OK;
   struct sl__batch_tensors **all =
       sl__realloc(t->inputs, (size_t)t->input_count + 1, sizeof *all, "a trainer's inputs");
   if (!all) return SL_NO_MEMORY;
   t->inputs = all;
-  status = sl__batch_tensors_open(t->model->context, loader, &t->grid, inputs);
+  enum sl_status status = sl__batch_tensors_open(t->model->context, loader, &t->grid, inputs);
   if (status == SL_OK) t->inputs[t->input_count++] = *inputs;
   return status;
 }

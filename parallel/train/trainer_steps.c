@@ -336,6 +336,15 @@ static enum sl_status announce(struct sl_trainer *t, enum sl_status status) {
   return status;
 }
 
+/* A refusal, which all ranks see alike, leaves the trainer as it was. Without a common step the
+ * other ranks would not know of it: there it is a failure. */
+static enum sl_status take_loader(struct sl_trainer *t, const struct sl_loader *loader) {
+  enum sl_status status = sl__trainer_check_loader(t, loader);
+  if (!t->is_async) return sl__trainer_share(t, status);
+  t->failed = status != SL_OK;
+  return announce(t, status);
+}
+
 static void report_staleness(struct sl_trainer *t, struct sl_report *report) {
   struct sl__staleness met;
   sl__parameter_server_staleness(t->shards->exchange, &met);
@@ -407,6 +416,8 @@ enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loa
   *reported = false;
   SL__TRY(sl__trainer_check_alive(trainer));
   SL__TRY(sl__trainer_check_raw(trainer));
+  /* the loader of the step before has passed, and a look across the ranks costs time */
+  if (loader != trainer->next_batch.loader) SL__TRY(take_loader(trainer, loader));
   int most = most_pending(trainer, loader);
   if (trainer->submitted - trainer->finished >= most) {
     await_half(trainer, most);
@@ -490,6 +501,7 @@ enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader
   enum sl_status status;
   bool swaps = trainer->optimizer.average > 0 && trainer->step && !trainer->averaged;
   SL__TRY(sl__trainer_drained(trainer));
+  SL__TRY(take_loader(trainer, loader));
   if (swaps) SL__TRY(sl_trainer_swap_average(trainer));
   SL__TRY(evaluate(trainer, loader, loss, parts, accuracy));
   if (swaps) status = sl_trainer_swap_average(trainer);

@@ -423,6 +423,51 @@ static void what_does_not_fit_is_refused(void **state) {
   sl_model_free(m);
 }
 
+/* Nothing was computed, so the trainer goes on as if it had not been asked. */
+static void a_refused_loader_changes_nothing(void **state) {
+  (void)state;
+  const struct sl_trainer_options options = {.replicas = 2, .microbatches = 2};
+  const struct sl_rate_search_options search = {.steps = 10};
+  struct sl_model *m = small_lenet();
+  struct sl_dataset *digits, *colours;
+  struct sl_loader *good, *small, *other;
+  struct sl_trainer *trainer;
+  struct sl_evaluation *evaluation;
+  struct sl_rate_search *found;
+  struct sl_report report;
+  double loss, accuracy;
+  bool reported;
+  OK(sl_digits_new(64, 4, true, &digits));
+  OK(sl_shapes_new(64, 4, true, &colours));
+  OK(sl_loader_new(digits, &(struct sl_loader_options){.batch = 16}, &good));
+  OK(sl_loader_new(digits, &(struct sl_loader_options){.batch = 3}, &small));
+  OK(sl_loader_new(colours, &(struct sl_loader_options){.batch = 16}, &other));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.01f, .average = 0.9f}, NULL, &options,
+                    &trainer));
+  FAILS(sl_trainer_step(trainer, small, &report, &reported), SL_BAD_ARGUMENT, "cannot be cut");
+  OK(sl_trainer_step(trainer, good, &report, &reported));
+  FAILS(sl_trainer_step(trainer, other, &report, &reported), SL_BAD_SHAPE, "has samples");
+  for (reported = true; reported;) OK(sl_trainer_drain(trainer, &report, &reported));
+  FAILS(sl_trainer_evaluate(trainer, small, &loss, &accuracy), SL_BAD_ARGUMENT, "cannot be cut");
+  FAILS(sl_trainer_evaluate(trainer, other, &loss, &accuracy), SL_BAD_SHAPE, "has samples");
+  FAILS(sl_trainer_measure(trainer, small, &evaluation), SL_BAD_ARGUMENT, "cannot be cut");
+  FAILS(sl_find_rate(trainer, small, &search, &found), SL_BAD_ARGUMENT, "cannot be cut");
+  FAILS(sl_trainer_load(trainer, small, "missing"), SL_IO, "missing");
+  OK(sl_trainer_save(trainer, "refused.safetensors"));
+  FAILS(sl_trainer_load(trainer, small, "refused.safetensors"), SL_BAD_ARGUMENT, "cannot be cut");
+  OK(sl_trainer_load(trainer, good, "refused.safetensors"));
+  OK(sl_trainer_evaluate(trainer, good, &loss, &accuracy));
+  OK(sl_trainer_step(trainer, good, &report, &reported)); /* averages are not in the model */
+  unlink("refused.safetensors");
+  sl_trainer_free(trainer);
+  sl_loader_free(good);
+  sl_loader_free(small);
+  sl_loader_free(other);
+  sl_dataset_free(digits);
+  sl_dataset_free(colours);
+  sl_model_free(m);
+}
+
 static long resident_pages(void) {
   long size = 0, resident = 0;
   FILE *f = fopen("/proc/self/statm", "r");
@@ -659,6 +704,7 @@ int main(void) {
       cmocka_unit_test(evaluation_counts_every_sample_once),
       cmocka_unit_test(a_loss_that_is_not_finite_is_an_error),
       cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(a_refused_loader_changes_nothing),
       cmocka_unit_test(short_steps_are_further_ahead),
       cmocka_unit_test(memory_stays_flat),
       cmocka_unit_test(loaders_may_be_freed_between_steps),
