@@ -192,12 +192,13 @@ static enum sl_status refuse(const struct sl__admission *a, const struct sl__adm
   double needed = (double)need, limit = (double)a->limit;
   int digits = sl__megabyte_digits(needed, limit);
   if (a->context->swaps)
-    return sl__fail(
-        SL_NO_MEMORY,
-        "%s (layer %s) needs %.*f MB of main memory at once, but the limit is %.*f MB; "
-        "raise it (this task alone takes cpu=%zuM), or take a smaller batch or more microbatches",
-        t->operation, t->layer, digits, needed / 1e6, digits, limit / 1e6,
-        (need + (1 << 20) - 1) >> 20);
+    return sl__fail(SL_NO_MEMORY,
+                    "%s (layer %s) needs %.*f MB of main memory at once, but the limit is %.*f MB; "
+                    "raise it (this task alone takes cpu=%zuM), or %s",
+                    t->operation, t->layer, digits, needed / 1e6, digits, limit / 1e6,
+                    (need + (1 << 20) - 1) >> 20,
+                    t->is_of_parameters ? "cut the layer's parameters into smaller shards"
+                                        : "take a smaller batch or more microbatches");
   return sl__fail(
       SL_NO_MEMORY,
       "%s (layer %s): main memory's limit of %.*f MB is used up, %.*f MB would be needed "
@@ -247,9 +248,12 @@ static struct sl__admitted_task *task_new(const struct sl__call *call) {
   const char *modes = sl__modes(call->op, call->launch);
   bool found = true;
   if (!t) return NULL;
-  t->operation = call->op->codelet.name;
+  /* a captured graph's task is called as its first call, as in traces */
+  const struct sl__op *op = call->launch->traced_as ? call->launch->traced_as : call->op;
+  t->operation = op->codelet.name;
+  t->is_of_parameters = op->updates || !strcmp(t->operation, "reduce");
   t->layer = call->launch->name ? call->launch->name : "-";
-  t->is_message = !strcmp(t->operation, "send") || !strcmp(t->operation, "receive");
+  t->is_message = !strcmp(op->codelet.name, "send") || !strcmp(op->codelet.name, "receive");
   for (int i = 0; i < call->count && found; i++) {
     bool scratch = sl__access(*modes) == 's';
     if (scratch) t->scratch += call->tensors[i]->capacity;

@@ -15,11 +15,12 @@ struct sl__admitted_task {
   struct sl__admission *list;
   struct starpu_task *task;
   const char *operation, *layer;
-  bool is_message;  /* ends when another rank has done its part */
-  bool is_reported; /* the log has a warning that it takes long */
-  double since;     /* seconds: the time of submission */
-  size_t scratch;   /* bytes */
-  size_t fresh;     /* without a swap folder: bytes that StarPU had yet to allocate for it */
+  bool is_message;       /* ends when another rank has done its part */
+  bool is_of_parameters; /* an update or a sum of gradients: its size is a shard's, not a batch's */
+  bool is_reported;      /* the log has a warning that it takes long */
+  double since;          /* seconds: the time of submission */
+  size_t scratch;        /* bytes */
+  size_t fresh;          /* without a swap folder: bytes that StarPU had yet to allocate for it */
   int count;
   struct sl__hold *hold[]; /* of its tensors */
 };

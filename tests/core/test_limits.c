@@ -206,11 +206,15 @@ static void test_pieces(void **state) {
 static void test_too_large(void **state) {
   (void)state;
   struct sl_context *context = open_limited("cpu=4M", folder, 0);
-  struct sl__tensor *t;
+  struct sl__tensor *t, *sum;
   OK(sl__tensor_temporary(context, &SL_SHAPE(5 << 18), SL_F32, &t));
   assert_int_equal(sl__fill(context, &plain, t, 0), SL_NO_MEMORY);
   assert_non_null(strstr(sl_error(), "fill (layer test) needs 5.2 MB"));
-  assert_non_null(strstr(sl_error(), "cpu=5M"));
+  assert_non_null(strstr(sl_error(), "cpu=5M), or take a smaller batch or more microbatches"));
+  OK(sl__tensor_temporary(context, &SL_SHAPE(5 << 18), SL_F32, &sum));
+  FAILS(sl__reduce(context, &plain, sum, 1, &t), SL_NO_MEMORY,
+        "cpu=10M), or cut the layer's parameters into smaller shards");
+  sl__tensor_free(sum);
   sl__tensor_free(t);
   OK(sl__tensor_temporary(context, &SL_SHAPE((1 << 20) + 64), SL_F32, &t));
   FAILS(sl__fill(context, &plain, t, 0), SL_NO_MEMORY,
