@@ -396,7 +396,8 @@ SL_API bool sl_trainer_save_ended(struct sl_trainer *trainer, struct sl_saved *s
  * rank 0 had it reported before. */
 SL_API enum sl_status sl_trainer_save_wait(struct sl_trainer *trainer, struct sl_saved *saved);
 
-/** Read a checkpoint into a trainer of the same model, frozen layers, kind of optimizer and seed.
+/** Read a checkpoint into a trainer of the same model, frozen layers, kind of optimizer and seed,
+ * which keeps averages of the parameters if that one did.
  * The loader must be of the training set, give the same order and have no batch in use; it is moved
  * to the next batch. Replicas, microbatches, placement and shards may differ, and so may the
  * loader's batch and parts if their product is the same. If the product differs, an order of single

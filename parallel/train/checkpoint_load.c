@@ -61,12 +61,30 @@ static enum sl_status check_model(const struct sl_model *model,
   }
 }
 
+/* The first tensor without a counterpart would not tell what differs. */
+static enum sl_status check_average(const struct sl__safetensors *file,
+                                    const struct sl__snapshot *snapshot) {
+  static const char prefix[] = "optimizer.average.";
+  bool there = false, here = false;
+  for (size_t i = 0; i < sl__safetensors_count(file); i++)
+    there |= !strncmp(sl__safetensors_at(file, i)->name, prefix, sizeof prefix - 1);
+  for (int i = 0; i < snapshot->count; i++)
+    here |= !strncmp(snapshot->items[i].name, prefix, sizeof prefix - 1);
+  if (there == here) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "%s: was trained %s averages of the parameters, this trainer's optimizer keeps "
+                  "%s; %s",
+                  sl__safetensors_path(file), there ? "with" : "without", here ? "some" : "none",
+                  there ? "set its average above 0" : "set its average to 0");
+}
+
 static enum sl_status fill_snapshot(const struct sl_model *model,
                                     const struct sl__safetensors *file,
                                     struct sl__snapshot *snapshot) {
   enum sl_status status = SL_OK;
   const char *path = sl__safetensors_path(file);
   SL__TRY(check_model(model, file));
+  SL__TRY(check_average(file, snapshot));
   for (int i = 0; i < snapshot->count; i++) {
     const struct sl__item *item = &snapshot->items[i];
     if (!sl__safetensors_find(file, item->name))

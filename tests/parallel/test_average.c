@@ -129,7 +129,10 @@ static void averages_in_the_model_are_no_training(void **state) {
   OK(sl_trainer_swap_average(t.trainer));
   train(&t, 1); /* the refused step did no harm */
   FAILS(sl_trainer_load(plain.trainer, plain.loader, in_folder("checkpoint")), SL_BAD_ARGUMENT,
-        "optimizer.average");
+        "was trained with averages of the parameters, this trainer's optimizer keeps none");
+  OK(sl_trainer_save(plain.trainer, in_folder("plain")));
+  FAILS(sl_trainer_load(t.trainer, t.loader, in_folder("plain")), SL_BAD_ARGUMENT,
+        "was trained without averages of the parameters, this trainer's optimizer keeps some");
   end(&t);
   end(&plain);
 }
