@@ -461,7 +461,8 @@ SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_opti
  * more slices than devices, which StarPU's scheduler distributes (only if the device list has all
  * workers of its kinds).
  *
- * options: those of the trainer to come; this call sets replicas and split. *split is the split's
+ * options: those of the trainer to come; this call sets replicas (from 0: one for each device, or
+ * as many as the batch can be cut into) and split. *split is the split's
  * text (NULL: even): free it with free() after the trainer was made. For more slices the model is
  * placed (sl_place). batch: rows of the trainer's batches. table (or NULL): measurements and
  * choice, as text; free it with free(). Times differ from run to run: to get the same bits again,

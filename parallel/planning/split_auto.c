@@ -300,6 +300,12 @@ static enum sl_status open_study(struct study *s, struct sl_model *model,
                     "(4,1), or leave the placement out");
   SL__TRY(sl__trainer_check(o));
   SL__TRY(sl__grid_new(model, &even, &s->grid));
+  int64_t most = s->batch / s->grid.microbatches;
+  if (!o->replicas && most > 0 && most < s->grid.replicas) { /* fewer than devices */
+    sl__grid_clear(&s->grid);
+    even.replicas = (int)most;
+    SL__TRY(sl__grid_new(model, &even, &s->grid));
+  }
   SL__TRY(sl__grid_check_batch(&s->grid, s->batch));
   s->c.replicas = s->grid.replicas;
   s->c.microbatches = s->grid.microbatches;

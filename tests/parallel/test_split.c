@@ -319,6 +319,15 @@ static void devices_that_are_alike_get_the_same(void **state) {
   assert_int_equal(options.replicas, 2);
   assert_non_null(strstr(table, "split even"));
   free(table);
+  options = (struct sl_trainer_options){.microbatches = 3};
+  OK(sl_split_auto(m, &optimizer, &options, 5, &split, NULL));
+  assert_int_equal(options.replicas, 1); /* of two devices: each slice has a row */
+  FAILS(sl_split_auto(m, &optimizer, &(struct sl_trainer_options){.microbatches = 3}, 2, &split,
+                      NULL),
+        SL_BAD_ARGUMENT, "a batch of 2 cannot be cut");
+  options.replicas = 2;
+  FAILS(sl_split_auto(m, &optimizer, &options, 5, &split, NULL), SL_BAD_ARGUMENT,
+        "2 replicas x 3 microbatches");
   options.stages = 2;
   assert_int_equal(sl_split_auto(m, &optimizer, &options, 37, &split, NULL), SL_BAD_ARGUMENT);
   options.stages = 0;
