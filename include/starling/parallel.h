@@ -121,7 +121,8 @@ struct sl_trainer_options {
    * most 4,096 chunks. */
   int64_t chunk;
   bool carry_state; /**< recurrent layers begin with the state that the batch before left, except
-                       in an epoch's first batch (truncated back-propagation through time) */
+                       in an epoch's first batch (truncated back-propagation through time); refused
+                       without such a layer, and where a layer needs whole samples */
   int in_flight;    /**< steps submitted ahead; 0 means 2, and on CPUs without ranks half of the
                        loader's slots, 8 at most */
   /** How the rows of a batch are split among replicas on devices of unequal speed: weights such as

@@ -38,6 +38,27 @@ static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_o
   return o->big_shard ? o->big_shard : 250000;
 }
 
+/* Can the model begin a batch with the state that the batch before has left? */
+static enum sl_status check_carry(const struct sl_model *model) {
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    if (layer->state_is_cache)
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "carry_state: layer %s (%s) reads a whole sequence, which ends with its "
+                      "batch; leave carry_state out",
+                      layer->name, layer->kind->name);
+    if (layer->state.ndim && !layer->over_time)
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "carry_state: layer %s (%s) goes backward or gives its last state, so it "
+                      "takes samples one by one; leave carry_state out",
+                      layer->name, layer->kind->name);
+  }
+  if (sl__is_recurrent(model)) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "carry_state: the model has no recurrent layer, whose state would be carried on; "
+                  "leave carry_state out");
+}
+
 /* The checks and choices that need no other rank. */
 static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl_model *model = t->model;
@@ -54,6 +75,7 @@ static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_
     return sl__fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
                     model->takes_tokens ? "[T, classes]" : "[classes]",
                     model->takes_tokens ? " over positions" : "");
+  if (options->carry_state) SL__TRY(check_carry(model));
   t->carry_state = options->carry_state;
   t->stateful = sl__is_recurrent(model);
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());

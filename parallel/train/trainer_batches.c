@@ -121,19 +121,6 @@ static enum sl_status check_sample(struct sl_trainer *t, const struct sl_loader 
     return sl__fail(SL_BAD_ARGUMENT,
                     "%s has sentences, and each begins with a new state; leave carry_state out",
                     info->name);
-  for (int i = 0; i < t->model->count && t->carry_state; i++) {
-    const struct sl__layer *layer = &t->model->layers[i];
-    if (layer->state_is_cache)
-      return sl__fail(SL_BAD_ARGUMENT,
-                      "carry_state: layer %s (%s) reads a whole sequence, which ends with its "
-                      "batch; leave carry_state out",
-                      layer->name, layer->kind->name);
-    if (layer->state.ndim && !layer->over_time)
-      return sl__fail(SL_BAD_ARGUMENT,
-                      "carry_state: layer %s (%s) goes backward or gives its last state, so it "
-                      "takes samples one by one; leave carry_state out",
-                      layer->name, layer->kind->name);
-  }
   const struct sl_shape *out = sl_model_output(t->model);
   if (!sl__loss_takes_labels(&t->loss)) return SL_OK;
   if (info->classes > out->dim[out->ndim - 1])

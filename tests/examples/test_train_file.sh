@@ -189,6 +189,10 @@ verdict $? "a training that goes on keeps the vocabulary"
 lm many.json 500
 refused 1 "output is \\[12, 500\\], but generated sentences, training set has 9. classes" \
   "$train" many.json --data grammar --batch 20
+net bag.json '[12]' '{"name": "embed", "kind": "embedding", "vocabulary": 60, "features": 16},
+  {"name": "fc", "kind": "dense", "features": 60, "positions": true}'
+run bag.json --data grammar --steps 2 --batch 20
+verdict $? "one without a recurrent layer carries no state"
 lm bytes.json 20
 run bytes.json --data grammar --level char --steps 2 --batch 20
 verdict $? "tokens may be bytes"

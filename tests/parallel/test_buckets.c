@@ -326,6 +326,9 @@ static void what_does_not_fit_is_refused(void **state) {
   OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 6}));
   OK(sl_dense(m, "decoder", &(struct sl_dense_options){.features = WORDS, .positions = true}));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 4}, &loader));
+  FAILS(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL,
+                       &(struct sl_trainer_options){.carry_state = true}, &trainer),
+        SL_BAD_ARGUMENT, "carry_state: the model has no recurrent layer");
   OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL, NULL, &trainer));
   assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_SHAPE);
   sl_trainer_free(trainer);

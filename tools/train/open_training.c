@@ -144,6 +144,16 @@ static enum sl_status measure(struct session *session, struct sl_trainer_options
   return status;
 }
 
+/* A text's batches follow each other; only a recurrent layer has a state to go on with. */
+static bool has_recurrent_layer(const struct sl_model *model) {
+  struct sl_layer_info info;
+  bool found = false;
+  for (int i = 0; i < sl_model_layer_count(model); i++)
+    found |= sl_model_layer(model, i, &info) == SL_OK &&
+             (!strcmp(info.kind, "lstm") || !strcmp(info.kind, "gru"));
+  return found;
+}
+
 enum sl_status session_open_trainer(struct session *session) {
   const struct cli *cli = &session->cli;
   struct sl_schedule schedule;
@@ -162,7 +172,8 @@ enum sl_status session_open_trainer(struct session *session) {
       .compress = cli->compress,
       .max_staleness = cli->max_staleness,
       .split = cli_splits_itself(cli) ? NULL : cli->split,
-      .carry_state = session_is_one_text(session, sl_dataset_info(session->train_set))};
+      .carry_state = session_is_one_text(session, sl_dataset_info(session->train_set)) &&
+                     has_recurrent_layer(session->model)};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, session->steps, &schedule);
   if (status != SL_OK) return status;
   if (session->program->chunk) options.chunk = *session->program->chunk;
