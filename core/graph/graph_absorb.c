@@ -20,11 +20,8 @@ struct absorption {
    * part of, those from first[whole[i]] on, before first[whole[i] + 1]. */
   int *whole, *first; /* [uses], [uses + 1] */
   struct access *accesses;
+  bool *is_kept; /* [uses] is any part of the tensor of whole[i] kept? At whole[i]. */
 };
-
-static bool is_part_of(const struct sl__graph *g, int use, const struct sl__tensor *whole) {
-  return sl__whole_of(g->uses[use].tensor) == whole;
-}
 
 /* ---- the accesses to each tensor ---- */
 
@@ -55,8 +52,10 @@ static enum sl_status find_accesses(struct absorption *a) {
   a->whole = sl__graph_wholes(a->graph);
   a->first = sl__alloc(uses + 1, sizeof *a->first, "a captured graph");
   a->accesses = sl__alloc(count, sizeof *a->accesses, "a captured graph");
-  bool fine = next && a->whole && a->first && a->accesses;
+  a->is_kept = sl__alloc(uses, sizeof *a->is_kept, "a captured graph");
+  bool fine = next && a->whole && a->first && a->accesses && a->is_kept;
   if (fine) {
+    for (size_t i = 0; i < uses; i++) a->is_kept[a->whole[i]] |= a->graph->uses[i].is_kept;
     count_accesses(a);
     list_accesses(a, next);
   }
@@ -111,18 +110,12 @@ static bool inputs_last(const struct absorption *a, int c, int later) {
   return true;
 }
 
-static bool is_kept(const struct sl__graph *g, const struct sl__tensor *whole) {
-  for (int i = 0; i < g->use_count; i++)
-    if (g->uses[i].is_kept && is_part_of(g, i, whole)) return true;
-  return false;
-}
-
 /* The call that writes this input of call c, if c could do its work: both run on CPUs, and no stage
  * of a pipeline gives work away. -1: there is none. */
 static int absorbed_writer(const struct absorption *a, int c, int use) {
   const struct sl__graph *g = a->graph;
   const struct sl__tensor *tensor = g->uses[use].tensor, *whole = sl__whole_of(tensor);
-  int writer = tensor->is_piece || is_kept(g, whole) ? -1 : only_writer(a, use);
+  int writer = tensor->is_piece || a->is_kept[a->whole[use]] ? -1 : only_writer(a, use);
   if (writer < 0 || writer >= c) return -1;
   const struct call *call = &g->calls[writer];
   bool may = !call->args->bf16_mask && !call->mark.stage && sl__call_is_for_cpus(call);
@@ -131,11 +124,11 @@ static int absorbed_writer(const struct absorption *a, int c, int use) {
 
 /* The element of the whole at which a view begins. */
 static int64_t first_element(const struct sl__tensor *tensor) {
-  int64_t first = 0;
+  size_t before = 0; /* bytes: there may be thousands of views, which are asked one by one */
   for (const struct sl__tensor *view = tensor->whole ? tensor->whole->views : tensor;
        view != tensor; view++)
-    first += sl_shape_count(&view->shape);
-  return first;
+    before += view->bytes;
+  return (int64_t)(before / sl__type_size(tensor->type));
 }
 
 /* ---- the call that absorbs it ---- */
@@ -271,5 +264,6 @@ enum sl_status sl__graph_absorb(struct sl__graph *g) {
   free(a.whole);
   free(a.first);
   free(a.accesses);
+  free(a.is_kept);
   return status;
 }
