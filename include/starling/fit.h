@@ -152,7 +152,9 @@ struct sl_fit_options {
 
   /** Called by the thread that called sl_fit; NULL: not called. A status other than SL_OK ends the
    * run as a failure with this status; its message is that of the library's call that failed, if it
-   * was one. sl_trainer_stop ends the run orderly, from any of them. */
+   * was one. sl_trainer_stop ends the run orderly, from any of them; in on_begin, before the
+   * first step, with nothing evaluated or saved. None may make steps of this trainer: there
+   * sl_trainer_step, sl_fit, and sl_trainer_drain while steps are pending, are SL_BAD_ARGUMENT. */
   void *user;
   /** Before the first step, once all files are open. NULL: with progress, a line says where a
    * resumed run goes on. */

@@ -277,8 +277,8 @@ static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
 static enum sl_status call_back(struct sl__fit *fit, bool is_best) {
   const struct sl_fit_options *o = &fit->options;
   if (!o->on_evaluation) return SL_OK;
-  sl__fit_callback_begin();
-  return sl__fit_callback_end("on_evaluation",
+  sl__fit_callback_begin(fit);
+  return sl__fit_callback_end(fit, "on_evaluation",
                               o->on_evaluation(o->user, &fit->result.last, is_best));
 }
 

@@ -21,9 +21,14 @@ enum sl_status sl__fit_share(struct sl__fit *fit, enum sl_status mine) {
   return status;
 }
 
-void sl__fit_callback_begin(void) { sl__fail(SL_OK, "%s", ""); }
+void sl__fit_callback_begin(const struct sl__fit *fit) {
+  fit->trainer->in_callback = true;
+  sl__fail(SL_OK, "%s", "");
+}
 
-enum sl_status sl__fit_callback_end(const char *name, enum sl_status status) {
+enum sl_status sl__fit_callback_end(const struct sl__fit *fit, const char *name,
+                                    enum sl_status status) {
+  fit->trainer->in_callback = false;
   if (status == SL_OK || *sl_error()) return status;
   return sl__fail(status, "%s: the program's function ended the run (%s)", name,
                   sl_status_name(status));
@@ -32,10 +37,13 @@ enum sl_status sl__fit_callback_end(const char *name, enum sl_status status) {
 void sl__fit_warn(void *user, const char *line) {
   struct sl__fit *fit = user;
   sl__progress_clear(&fit->progress);
-  if (fit->options.on_warning)
-    fit->options.on_warning(fit->options.user, line);
-  else
+  if (!fit->options.on_warning) {
     sl__log(fit->context, SL_LOG_WARNING, "%s", line);
+    return;
+  }
+  fit->trainer->in_callback = true;
+  fit->options.on_warning(fit->options.user, line);
+  fit->trainer->in_callback = false;
 }
 
 /* ---- the start ---- */
@@ -211,8 +219,8 @@ static enum sl_status tell_begin(struct sl__fit *fit) {
                      fit->steps, fit->epochs);
   print_resumed(fit, &begin);
   if (!o->on_begin) return SL_OK;
-  sl__fit_callback_begin();
-  return sl__fit_callback_end("on_begin", o->on_begin(o->user, &begin));
+  sl__fit_callback_begin(fit);
+  return sl__fit_callback_end(fit, "on_begin", o->on_begin(o->user, &begin));
 }
 
 /* ---- the end ---- */
@@ -360,10 +368,13 @@ enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
                       const struct sl_fit_options *options, struct sl_fit_result *result) {
   SL__NEEDS(trainer, train);
   struct sl__fit fit = {.trainer = trainer, .train = train};
+  if (result) *result = fit.result;
+  enum sl_status status = sl__trainer_check_outside(trainer);
+  if (status != SL_OK) return status;
   if (options) fit.options = *options;
   begin(&fit);
   if (fit.options.signals) sl_signals_catch();
-  enum sl_status status = end_pending(trainer);
+  status = end_pending(trainer);
   if (status == SL_OK) status = sl__fit_open(&fit);
   if (status == SL_OK) status = tell_begin(&fit);
   if (status == SL_OK) status = sl__fit_loop(&fit);

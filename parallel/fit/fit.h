@@ -143,9 +143,10 @@ enum sl_status sl__fit_fail_file(const char *path, int error);
 enum sl_status sl__fit_share(struct sl__fit *fit, enum sl_status status);
 
 /* The status of a callback: its message is that of a library's call in it, or names the callback.
- * begin comes before the call. */
-void sl__fit_callback_begin(void);
-enum sl_status sl__fit_callback_end(const char *name, enum sl_status status);
+ * begin comes before the call; until end the trainer refuses steps. */
+void sl__fit_callback_begin(const struct sl__fit *fit);
+enum sl_status sl__fit_callback_end(const struct sl__fit *fit, const char *name,
+                                    enum sl_status status);
 
 /* A line for the user that ends nothing. */
 void sl__fit_warn(void *fit, const char *line);

@@ -28,8 +28,8 @@ static enum sl_status note_step(struct sl__fit *fit, const struct sl_report *rep
   int error = sl__run_log_step(fit->log, report, fit->trainer, rate);
   if (error) return sl__fit_fail_file(fit->own_log, error);
   if (!o->on_step) return SL_OK;
-  sl__fit_callback_begin();
-  return sl__fit_callback_end("on_step", o->on_step(o->user, report, rate));
+  sl__fit_callback_begin(fit);
+  return sl__fit_callback_end(fit, "on_step", o->on_step(o->user, report, rate));
 }
 
 /* Notes all steps that are submitted and not yet reported. */
@@ -84,6 +84,12 @@ static enum sl_status settle(struct sl__fit *fit) {
   enum sl_status status = sl_trainer_settle(fit->trainer, &stop);
   fit->stopped |= stop;
   return status;
+}
+
+/* Before the first step no report says whether on_begin asked to stop, on any rank. */
+static enum sl_status begin_stopped(struct sl__fit *fit) {
+  fit->stopped = fit->trainer->stop;
+  return fit->distributed ? sl__trainer_any(fit->trainer, &fit->stopped) : SL_OK;
 }
 
 /* A callback may have asked to stop; over ranks a later step says so to all. */
@@ -171,6 +177,8 @@ static enum sl_status make_step(struct sl__fit *fit, int64_t done) {
 }
 
 enum sl_status sl__fit_loop(struct sl__fit *fit) {
+  enum sl_status begun = begin_stopped(fit);
+  if (begun != SL_OK || fit->stopped) return begun;
   if (fit->begun_at >= fit->steps || !sl__fit_is_patient(fit)) {
     fit->early = fit->gave_up = fit->begun_at < fit->steps;
     return sl__fit_evaluate_again(fit);

@@ -45,16 +45,16 @@ static enum sl_status swap_average(const struct sl__fit *fit) {
 static enum sl_status write_model(const struct sl__fit *fit, const char *path) {
   const struct sl_fit_options *o = &fit->options;
   if (!o->write) return sl_model_save(fit->trainer->model, path);
-  sl__fit_callback_begin();
-  return sl__fit_callback_end("write", o->write(o->user, fit->trainer->model, path));
+  sl__fit_callback_begin(fit);
+  return sl__fit_callback_end(fit, "write", o->write(o->user, fit->trainer->model, path));
 }
 
 static enum sl_status write_weights(const struct sl__fit *fit, const char *path) {
   const struct sl_fit_options *o = &fit->options;
   enum sl_status status = write_model(fit, path);
   if (status != SL_OK || !o->on_save) return status;
-  sl__fit_callback_begin();
-  return sl__fit_callback_end("on_save", o->on_save(o->user, path));
+  sl__fit_callback_begin(fit);
+  return sl__fit_callback_end(fit, "on_save", o->on_save(o->user, path));
 }
 
 enum sl_status sl__fit_save_weights(struct sl__fit *fit, const char *path) {
@@ -109,8 +109,8 @@ static enum sl_status note_checkpoint(struct sl__fit *fit, const struct sl_saved
   int error = sl__run_log_checkpoint(fit->log, path, fit->saving.stopped_s, saved);
   if (error) return sl__fit_fail_file(fit->own_log, error);
   if (!o->on_checkpoint) return SL_OK;
-  sl__fit_callback_begin();
-  return sl__fit_callback_end("on_checkpoint", o->on_checkpoint(o->user, path, saved));
+  sl__fit_callback_begin(fit);
+  return sl__fit_callback_end(fit, "on_checkpoint", o->on_checkpoint(o->user, path, saved));
 }
 
 enum sl_status sl__fit_save_poll(struct sl__fit *fit) {

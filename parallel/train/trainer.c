@@ -226,6 +226,13 @@ enum sl_status sl__trainer_check_raw(const struct sl_trainer *t) {
                   "sl_trainer_swap_average once more before");
 }
 
+enum sl_status sl__trainer_check_outside(const struct sl_trainer *t) {
+  if (!t->in_callback || t->ramp) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "a callback of sl_fit cannot make or drain steps of the run's trainer, nor call "
+                  "sl_fit with it; do so after sl_fit has returned, or with another trainer");
+}
+
 enum sl_status sl_trainer_swap_average(struct sl_trainer *trainer) {
   SL__NEEDS(trainer);
   enum sl_status status = sl__trainer_drained(trainer);

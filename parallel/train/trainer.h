@@ -79,6 +79,7 @@ struct sl_trainer {
   bool stateful;                       /* a layer is recurrent */
   bool failed;
   bool stop;                        /* sl_trainer_stop was called on this rank */
+  bool in_callback;                 /* of sl_fit, whose steps are its own */
   bool averaged;                    /* the model has the averages (sl_trainer_swap_average) */
   const struct sl__rate_ramp *ramp; /* NULL: the schedule's rates */
   int64_t schedule_shift; /* from `step` to the place in the data, in steps of this number of ranks:
@@ -107,6 +108,10 @@ enum sl_status sl__trainer_drained(const struct sl_trainer *trainer);
 
 /* SL_BAD_ARGUMENT while the model has the averages of its parameters. */
 enum sl_status sl__trainer_check_raw(const struct sl_trainer *trainer);
+
+/* SL_BAD_ARGUMENT for steps of a callback of sl_fit: the run would count them as its own. Those of
+ * a search for a rate leave nothing behind. */
+enum sl_status sl__trainer_check_outside(const struct sl_trainer *trainer);
 
 /* Number of workers that share the data; 1 if the training is not distributed. */
 int sl__trainer_workers(const struct sl_trainer *trainer);

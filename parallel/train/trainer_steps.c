@@ -415,6 +415,7 @@ enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loa
   enum sl_status status;
   *reported = false;
   SL__TRY(sl__trainer_check_alive(trainer));
+  SL__TRY(sl__trainer_check_outside(trainer));
   SL__TRY(sl__trainer_check_raw(trainer));
   /* the loader of the step before has passed, and a look across the ranks costs time */
   if (loader != trainer->next_batch.loader) SL__TRY(take_loader(trainer, loader));
@@ -444,6 +445,7 @@ enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_report *re
   enum sl_status status;
   *reported = false;
   SL__TRY(sl__trainer_check_alive(trainer));
+  if (trainer->submitted > trainer->finished) SL__TRY(sl__trainer_check_outside(trainer));
   if (trainer->submitted == trainer->finished) {
     status = end_updates(trainer);
   } else {

@@ -144,6 +144,22 @@ static void callbacks_leave_the_place(void) {
   end(&t);
 }
 
+/* The last rank alone asks for it: no rank makes a step. */
+static enum sl_status stops(void *user, const struct sl_fit_begin *begin) {
+  (void)begin;
+  if (rank == ranks - 1) sl_trainer_stop(user);
+  return SL_OK;
+}
+
+static void a_stop_before_the_first_step(void) {
+  struct training t = begin(8);
+  const struct sl_fit_options options = {.epochs = 2, .user = t.trainer, .on_begin = stops};
+  struct sl_fit_result result;
+  TRY(sl_fit(t.trainer, t.loader, &options, &result));
+  check(result.end == SL_FIT_INTERRUPTED && !result.step, "a stop in on_begin: no step");
+  end(&t);
+}
+
 int main(int argc, char **argv) {
   static float inputs[COUNT * IN], targets[COUNT * OUT];
   if (argc != 2) return 2;
@@ -161,6 +177,7 @@ int main(int argc, char **argv) {
   goes_on_in_larger_batches(COUNT / 4 / ranks, COUNT / 8 / ranks);
   loads_another_batch(COUNT / 4 / ranks, COUNT / 8 / ranks);
   callbacks_leave_the_place();
+  a_stop_before_the_first_step();
   sl_dataset_free(data);
   sl_close(context);
   return !good;

@@ -797,6 +797,105 @@ static void callbacks_end_it(void **state) {
   close_run(&run);
 }
 
+static enum sl_status stop_before(void *user, const struct sl_fit_begin *begin) {
+  struct watcher *w = user;
+  (void)begin;
+  sl_trainer_stop(w->run->trainer);
+  return SL_OK;
+}
+
+static void a_stop_before_the_first_step(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.on_begin = stop_before;
+  options.save = in_folder("before.json");
+  options.checkpoint = in_folder("before");
+  OK(fit(&run, &options, &result));
+  assert_int_equal(result.end, SL_FIT_INTERRUPTED);
+  assert_string_equal(result.cause, "the program");
+  assert_int_equal(result.step, 0);
+  assert_int_equal(w.steps + w.evaluations + w.saves + w.checkpoints, 0);
+  options.on_begin = on_begin;
+  OK(fit(&run, &options, &result));
+  assert_weights(run.model, EPOCHS);
+  close_run(&run);
+}
+
+/* ---- steps within a callback ---- */
+
+static const char inside[] = "a callback of sl_fit cannot make or drain steps";
+
+static void assert_no_steps(struct run *run) {
+  struct sl_fit_result result = {.end = SL_FIT_DONE};
+  struct sl_report report;
+  bool reported;
+  FAILS(fit(run, &(struct sl_fit_options){.steps = 8}, &result), SL_BAD_ARGUMENT, inside);
+  assert_int_equal(result.end, SL_FIT_FAILED);
+  FAILS(sl_trainer_step(run->trainer, run->loaders[0], &report, &reported), SL_BAD_ARGUMENT,
+        inside);
+}
+
+static enum sl_status no_steps_at_begin(void *user, const struct sl_fit_begin *begin) {
+  struct watcher *w = user;
+  (void)begin;
+  assert_no_steps(w->run);
+  return SL_OK;
+}
+
+static enum sl_status no_steps_in_step(void *user, const struct sl_report *report, double rate) {
+  struct watcher *w = user;
+  struct sl_report other;
+  bool reported;
+  assert_no_steps(w->run);
+  if (report->step == 1) /* more are pending */
+    FAILS(sl_trainer_drain(w->run->trainer, &other, &reported), SL_BAD_ARGUMENT, inside);
+  return on_step(user, report, rate);
+}
+
+static enum sl_status no_steps_at_evaluation(void *user, const struct sl_fit_evaluation *evaluation,
+                                             bool is_best) {
+  struct watcher *w = user;
+  struct sl_report report;
+  bool reported;
+  assert_no_steps(w->run);
+  OK(sl_trainer_drain(w->run->trainer, &report, &reported));
+  return on_evaluation(user, evaluation, is_best);
+}
+
+/* Another trainer's steps are its own. */
+static enum sl_status train_another(void *user, const char *path) {
+  struct watcher *w = user;
+  struct run other;
+  assert_no_steps(w->run);
+  open_run(&other, true);
+  OK(fit(&other, &(struct sl_fit_options){.steps = 2}, NULL));
+  close_run(&other);
+  return on_save(user, path);
+}
+
+static void callbacks_make_no_steps(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.on_begin = no_steps_at_begin;
+  options.on_step = no_steps_in_step;
+  options.on_evaluation = no_steps_at_evaluation;
+  options.on_save = train_another;
+  options.save = in_folder("inside.json");
+  OK(fit(&run, &options, &result));
+  assert_int_equal(result.step, EPOCHS * PER_EPOCH);
+  assert_int_equal(w.steps, EPOCHS * PER_EPOCH);
+  assert_weights(run.model, EPOCHS);
+  close_run(&run);
+}
+
 static void signals_end_it(void **state) {
   static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   static const char *const names[] = {"Ctrl-C (SIGINT)", "SIGTERM", "SIGHUP", "SIGUSR1"};
@@ -1281,6 +1380,8 @@ int main(void) {
       cmocka_unit_test(a_limit_of_steps_is_no_epoch),
       cmocka_unit_test(an_early_end_stays),
       cmocka_unit_test(callbacks_end_it),
+      cmocka_unit_test(a_stop_before_the_first_step),
+      cmocka_unit_test(callbacks_make_no_steps),
       cmocka_unit_test(signals_end_it),
       cmocka_unit_test(bad_options),
       cmocka_unit_test(outputs_in_folders),

@@ -89,8 +89,8 @@ if [ -x "$program" ]; then
       "not ok - "*) not_ok "${line#not ok - }" ;;
     esac
   done <"$work/out"
-  check "all 8 cases (exit code $got): $(head -n 1 "$work/err")" \
-    test "$got $(grep -c '^ok - ' "$work/out")" = "0 8"
+  check "all 9 cases (exit code $got): $(head -n 1 "$work/err")" \
+    test "$got $(grep -c '^ok - ' "$work/out")" = "0 9"
 fi
 echo "1..$n"
 exit $failed
