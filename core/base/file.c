@@ -290,15 +290,25 @@ static void file_free(struct sl__file *file) {
   free(file);
 }
 
-/* The path of the file itself: a symbolic link stays one. A folder or a device is never
- * replaced. */
+/* A folder or a device is never replaced. */
+static enum sl_status check_kind(const char *path, const struct stat *there) {
+  if (S_ISDIR(there->st_mode)) return fail_io(path, "written", EISDIR);
+  if (S_ISREG(there->st_mode)) return SL_OK;
+  return sl__fail(SL_IO, "%s: is not a regular file and will not be replaced", path);
+}
+
+enum sl_status sl__file_check_target(const char *path) {
+  struct stat there;
+  return stat(path, &there) == 0 ? check_kind(path, &there) : SL_OK;
+}
+
+/* The path of the file itself: a symbolic link stays one. */
 static enum sl_status find_target(struct sl__file *file, const char *path) {
   char resolved[PATH_MAX];
   file->replaces = stat(path, &file->before) == 0;
   if (file->replaces) {
-    if (S_ISDIR(file->before.st_mode)) return fail_io(path, "written", EISDIR);
-    if (!S_ISREG(file->before.st_mode))
-      return sl__fail(SL_IO, "%s: is not a regular file and will not be replaced", path);
+    enum sl_status status = check_kind(path, &file->before);
+    if (status != SL_OK) return status;
     if (access(path, W_OK) != 0 || !realpath(path, resolved))
       return fail_io(path, "written", errno);
   }

@@ -44,6 +44,9 @@ struct sl__file_sum {
  * folder; abandon removes it. commit reports errors of earlier writes. */
 struct sl__file;
 enum sl_status sl__file_create(const char *path, struct sl__file **file);
+
+/* SL_IO if sl__file_create would refuse what is there now: it is no regular file. */
+enum sl_status sl__file_check_target(const char *path);
 void sl__file_write(struct sl__file *file, const void *bytes, size_t size);
 /* Brings the written bytes to the disk, as path.XXXXXX. After SL_OK only the renaming is left. */
 enum sl_status sl__file_flush(struct sl__file *file);

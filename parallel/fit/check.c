@@ -13,6 +13,10 @@
 #include "parallel/fit/describe.h"
 #include "parallel/fit/fit.h"
 
+struct output {
+  const char *option, *path;
+};
+
 static enum sl_status check_numbers(const struct sl_fit_options *o) {
   const struct {
     const char *name;
@@ -52,9 +56,15 @@ static enum sl_status check_together(const struct sl_fit_options *o) {
   return SL_OK;
 }
 
-struct output {
-  const char *option, *path;
-};
+static enum sl_status check_paths(const struct sl_fit_options *o) {
+  const struct output paths[] = {
+      {"save", o->save}, {"best", o->best}, {"log", o->log}, {"checkpoint", o->checkpoint}};
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+    if (paths[i].path && !*paths[i].path)
+      return sl__fail(SL_BAD_ARGUMENT, "%s: the path is empty; name a %s, or leave it out",
+                      paths[i].option, paths[i].path == o->checkpoint ? "folder" : "file");
+  return SL_OK;
+}
 
 /* The log is written in place, so that it changes a file by whichever of its hard links; a model
  * takes the place of one of them. */
@@ -102,6 +112,7 @@ static enum sl_status check_names(const struct sl_fit_options *o, const char *lo
 enum sl_status sl__fit_check_options(const struct sl_fit_options *o) {
   enum sl_status status = check_numbers(o);
   if (status == SL_OK) status = check_together(o);
+  if (status == SL_OK) status = check_paths(o);
   if (status == SL_OK) status = sl__fit_check_metric_name(o->metric);
   if (status == SL_OK) status = sl__fit_check_object("options", o->options);
   if (status == SL_OK) status = sl__fit_check_object("noted", o->noted);
@@ -119,7 +130,8 @@ enum sl_status sl__fit_fail_file(const char *path, int error) {
 
 static enum sl_status check_file(const char *path, bool replace) {
   int error = path ? sl__output_error(path, replace) : 0;
-  return error ? sl__fit_fail_file(path, error) : SL_OK;
+  if (error) return sl__fit_fail_file(path, error);
+  return path && replace ? sl__file_check_target(path) : SL_OK;
 }
 
 /* With a function of its own, the program may write a folder. */

@@ -84,6 +84,7 @@ refused 2 "see --help" "$lenet" digits
 refused 2 "--help" "$lenet" --unknown
 refused 2 "--help" "$lenet" --batch
 refused 2 "name it .safetensors" "$lenet" $short --save "$work/weights.pt"
+refused 1 "is not a regular file and will not be replaced" "$mlp" $short --save /dev/full
 refused 2 "save $work/same: log writes this file, too" "$lenet" --log "$work/same" \
   --save "$work/same"
 refused 2 "save $work//same: log writes this file, too" "$lenet" --log "$work/./same" \

@@ -955,6 +955,10 @@ static void bad_options(void **state) {
        "save x.safetensors: best writes this file, too"},
       {{.save = "x.safetensors", .best = "./x.json"}, "one would overwrite the other"},
       {{.log = "x", .save = ".//x"}, "save .//x: log writes this file, too"},
+      {{.save = ""}, "save: the path is empty; name a file"},
+      {{.best = ""}, "best: the path is empty"},
+      {{.log = ""}, "log: the path is empty"},
+      {{.checkpoint = ""}, "checkpoint: the path is empty; name a folder"},
       {{.options = "[1]"}, "options: must be the text of one JSON object"},
       {{.noted = "{\"a\":"}, "noted: must be the text of one JSON object"},
   };
@@ -1044,10 +1048,27 @@ static void files_that_fail(void **state) {
         SL_IO, "cannot be written");
   FAILS(fit(&run, &(struct sl_fit_options){.checkpoint = in_folder("a-file/x")}, NULL), SL_IO,
         "cannot be written");
+  assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+  FAILS(fit(&run, &(struct sl_fit_options){.save = in_folder("pipe")}, NULL), SL_IO,
+        "pipe: is not a regular file and will not be replaced");
   assert_int_equal(sl_trainer_position(run.trainer).step, 0);
   FAILS(fit(&run, &(struct sl_fit_options){.log = "/dev/full", .steps = 3}, &result), SL_IO,
         "/dev/full: cannot be written: No space left");
   assert_int_equal(result.end, SL_FIT_FAILED);
+  close_run(&run);
+}
+
+/* Both loaders must fit the trainer's two replicas. */
+static void a_validation_that_cannot_be_cut(void **state) {
+  struct run run;
+  struct sl_loader *single;
+  (void)state;
+  open_run(&run, true);
+  OK(sl_loader_new(run.sets[1], &(struct sl_loader_options){.batch = 1}, &single));
+  FAILS(fit(&run, &(struct sl_fit_options){.validation = single}, NULL), SL_BAD_ARGUMENT,
+        "validation: a batch of 1 cannot be cut into 2 replicas x 1 microbatches");
+  assert_int_equal(sl_trainer_position(run.trainer).step, 0);
+  sl_loader_free(single);
   close_run(&run);
 }
 
@@ -1388,6 +1409,7 @@ int main(void) {
       cmocka_unit_test(outputs_of_ranks),
       cmocka_unit_test(outputs_by_hard_links),
       cmocka_unit_test(files_that_fail),
+      cmocka_unit_test(a_validation_that_cannot_be_cut),
       cmocka_unit_test(checkpoints_that_fail),
       cmocka_unit_test(one_run_a_folder),
       cmocka_unit_test(one_run_a_log),
