@@ -58,12 +58,15 @@ static void plan_steps(struct sl__fit *fit) {
   fit->epochs = fit->steps / fit->epoch_steps + (fit->steps % fit->epoch_steps > 0);
 }
 
-/* Before an epoch is trained: the evaluation behind it shall not fail by its loader. */
-static enum sl_status check_validation(const struct sl__fit *fit) {
+/* Before an epoch is trained: the evaluation behind it shall not fail by its loader. A server reads
+ * no batches. */
+static enum sl_status check_loaders(const struct sl__fit *fit) {
   const struct sl_loader *validation = fit->options.validation;
-  bool evaluates = fit->works && !(fit->distributed && !fit->in_step && fit->rank);
-  if (!validation || !evaluates) return SL_OK;
-  enum sl_status status = sl__trainer_check_loader(fit->trainer, validation);
+  bool evaluates = validation && !(fit->distributed && !fit->in_step && fit->rank);
+  if (!fit->works) return SL_OK;
+  enum sl_status status = sl__trainer_check_loader(fit->trainer, fit->train);
+  if (status != SL_OK || !evaluates) return status;
+  status = sl__trainer_check_loader(fit->trainer, validation);
   return status == SL_OK ? SL_OK : sl__fail(status, "validation: %s", sl_error());
 }
 
@@ -72,7 +75,7 @@ static enum sl_status start_alone(struct sl__fit *fit) {
   const struct sl_fit_options *o = &fit->options;
   enum sl_status status = sl__fit_check_options(o);
   if (status == SL_OK) status = sl__fit_check_outputs(o, fit->rank);
-  if (status == SL_OK) status = check_validation(fit);
+  if (status == SL_OK) status = check_loaders(fit);
   if (status == SL_OK) status = sl__fit_check_metric(fit);
   if (status != SL_OK) return status;
   if (!o->validation && (o->patience || o->best))

@@ -228,7 +228,7 @@ enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
   if (batch >= (int64_t)g->replicas * g->microbatches) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
                   "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
-                  "batch or fewer of them",
+                  "batch or fewer of them (without a number of replicas there is one a worker)",
                   (long long)batch, g->replicas, g->microbatches);
 }
 

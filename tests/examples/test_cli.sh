@@ -47,6 +47,14 @@ for value in -1 1e3 18446744073709551616 ""; do
   refused 2 "--seed '$value'" "$lenet" "--seed=$value"
 done
 refused 2 "10000 samples" "$lenet" --batch 20000
+seq 40 | sed 's/.*/&,&/' >"$work/short.csv"
+refused 2 "128 samples by default, but.*has only 36; give a smaller --batch" "$mlp" $short \
+  --data "$work/short.csv" --target 2 --task regression
+if "$mlp" $short --batch 1 >"$work/out" 2>&1; then
+  ok "a batch of one sample has one replica by default"
+else
+  not_ok "a batch of one sample: $(head -n 1 "$work/out")"
+fi
 refused 2 "more slices" "$lenet" --batch 4 --replicas 3 --microbatches 2
 for value in 0,1 -1,2 1,2,3 1 a,b 1, nan,1; do
   refused 2 "split '$value'" "$lenet" --replicas 2 --split "$value"

@@ -152,6 +152,13 @@ train $photos --log "$work/one.jsonl" && train $photos --readers 4 --log "$work/
   [ "$(losses "$work/one.jsonl")" = "$(losses "$work/four.jsonl")" ]
 verdict $? "four threads read what one does: the same losses"
 # ---- pictures, augmented ----
+mkdir -p "$work/tiny/light" "$work/tiny/dark"
+for i in 0 1 2 3 4 5 6 7 8 9; do
+  echo "P3 2 1 255 $i 0 9 $i 2 3" >"$work/tiny/dark/$i.ppm"
+  echo "P3 2 1 255 25$((i % 5)) 24$i 240 250 222 2$((i % 5))0" >"$work/tiny/light/$i.ppm"
+done
+train --data "$work/tiny" --size 3x3 --hidden 8 --batch 4 --epochs 2 --augment
+verdict $? "the usual shift is less than the size of tiny pictures"
 augmented="$photos --crop 3x2 --augment=flip,shift=1,colour=0.3,hue=0.1"
 # shellcheck disable=SC2086
 train $augmented --log "$work/one.jsonl" --checkpoint "$work/folder" --save "$work/crop.json" &&

@@ -69,14 +69,24 @@ const char *augmentation_parse(const char *text, struct augmentation *augmentati
   return NULL;
 }
 
+/* In pixels; smaller where what a batch has of the pictures is no larger. */
+static int usual_shift(const struct cli *cli, const struct sl_dataset_info *info) {
+  if (info->sample.ndim != 3) return 2; /* which is refused */
+  const int64_t *dim = info->sample.dim;
+  int64_t height = cli->crop_h ? cli->crop_h : dim[1], width = cli->crop_w ? cli->crop_w : dim[2];
+  int64_t least = height < width ? height : width;
+  int shift = dim[0] == 3 ? 4 : 2;
+  while (shift >= least) shift /= 2;
+  return shift;
+}
+
 void augmentation_set(const struct cli *cli, const struct sl_dataset_info *info,
                       struct sl_loader_options *options) {
   const struct augmentation *a = &cli->augmentation;
   bool colour = info->sample.ndim == 3 && info->sample.dim[0] == 3;
-  int usual_shift = colour ? 4 : 2;
   options->crop_random = cli->crop_h && !cli->whole;
   if (!cli->augment) return;
-  options->shift = !a->text || a->shift == SHIFT_USUAL ? usual_shift : a->shift;
+  options->shift = !a->text || a->shift == SHIFT_USUAL ? usual_shift(cli, info) : a->shift;
   options->flip = a->text ? a->flip : colour; /* a mirrored digit is not a digit */
   options->brightness = (float)a->brightness;
   options->contrast = (float)a->contrast;

@@ -129,6 +129,25 @@ static int check_text(struct session *session) {
   return EXIT_DONE;
 }
 
+static int check_batch(struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  if (cli->batch > info->count && cli->batch == session->program->batch)
+    return session_fail(session, EXIT_USAGE,
+                        "a batch has %lld samples by default, but %s has only %lld; give a "
+                        "smaller --batch",
+                        (long long)cli->batch, info->name, (long long)info->count);
+  if (cli->batch > info->count)
+    return session_fail(session, EXIT_USAGE, "--batch %lld: %s has only %lld samples",
+                        (long long)cli->batch, info->name, (long long)info->count);
+  if ((int64_t)cli->replicas * cli->microbatches > cli->batch)
+    return session_fail(
+        session, EXIT_USAGE,
+        "--replicas %d x --microbatches %d: more slices than a batch has samples (%lld)",
+        cli->replicas, cli->microbatches, (long long)cli->batch);
+  return EXIT_DONE;
+}
+
 int session_open_data(struct session *session) {
   const struct cli *cli = &session->cli;
   enum sl_status status;
@@ -141,16 +160,7 @@ int session_open_data(struct session *session) {
     status = program_read_data(cli, &session->train_set, &session->test_set);
   }
   if (status != SL_OK) return session_fail_library(session, status);
-  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
-  if (cli->batch > info->count)
-    return session_fail(session, EXIT_USAGE, "--batch %lld: %s has only %lld samples",
-                        (long long)cli->batch, info->name, (long long)info->count);
-  if ((int64_t)cli->replicas * cli->microbatches > cli->batch)
-    return session_fail(
-        session, EXIT_USAGE,
-        "--replicas %d x --microbatches %d: more slices than a batch has samples (%lld)",
-        cli->replicas, cli->microbatches, (long long)cli->batch);
-  return EXIT_DONE;
+  return check_batch(session);
 }
 
 /* Such a batch would have rows that count nowhere. The number of parts depends on the model's

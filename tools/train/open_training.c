@@ -154,11 +154,27 @@ static bool has_recurrent_layer(const struct sl_model *model) {
   return found;
 }
 
+/* Without --replicas there is one a worker, as the library chooses, but not more than a batch has
+ * samples for. 0: the library's choice, and that of what says where layers run. */
+static int choose_replicas(const struct session *session) {
+  const struct cli *cli = &session->cli;
+  int devices = sl_device_count(session->context), workers = 0;
+  int64_t slices = cli->batch / (cli->microbatches ? cli->microbatches : 1);
+  if (!slices) slices = 1;
+  if (cli->replicas || cli->placement || cli->placement_file || cli->stages || cli->split)
+    return cli->replicas;
+  for (int w = 0; w < sl_worker_count(session->context); w++) {
+    struct sl_worker_info info;
+    workers += sl_worker(session->context, w, &info) == SL_OK && info.listed;
+  }
+  return slices < (devices > 1 ? devices : workers) ? (int)slices : 0;
+}
+
 enum sl_status session_open_trainer(struct session *session) {
   const struct cli *cli = &session->cli;
   struct sl_schedule schedule;
   struct sl_trainer_options options = {
-      .replicas = cli->replicas,
+      .replicas = choose_replicas(session),
       .microbatches = cli->microbatches,
       .recompute = cli->recompute,
       .kvstore = cli->kvstore,
