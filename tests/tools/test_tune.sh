@@ -52,6 +52,7 @@ case " $FAKE " in
     }
     ;;
   *' stuck '*) [ "${STARPU_SCHED:-}" = prio ] && sleep 1000 ;;
+  *' twice '*) [ "$run" -gt 2 ] && sleep 1000 ;;
   *' killed '*) kill -9 $$ ;;
 esac
 scheduler=${STARPU_SCHED:-lws}
@@ -255,6 +256,10 @@ else
 fi
 has "with a command line" "$work/fake"
 tuned --seconds 1 --trial-seconds 100 -- "$work/fake"
+FAKE=twice; tuned --seconds 3 -- "$work/fake"
+has "only the command line as given had a run: the time was too short" \
+  "^The time is over, and nothing else was tried: give more --seconds"
+has_not "and there is no word of noise" "beyond the noise"
 export FAKE=''
 
 # interrupted SIGNAL CODE
@@ -302,6 +307,10 @@ refused 2 "--workers '1;2': must be a list" --workers '1;2' "$work/fake"
 refused 2 "--rounds '1.5': must be a whole number" --rounds 1.5 "$work/fake"
 refused 2 "the setting is empty" --compare ' ' "$work/fake"
 refused 2 "a setting is NAME=VALUE or --option VALUE" --compare 'dmda' "$work/fake"
+for option in --same-bits --workers=1 --schedulers=prio --replicas=1 --microbatches=2; do
+  refused 2 "--compare: there is no search then" $option --compare '--lr 1' "$work/fake"
+done
+refused 2 "--same-bits: other replicas" --same-bits --replicas 1 "$work/fake"
 refused 2 "no program is named"
 refused 1 "cannot be written: No such file" --json "$work/no/x.json" "$work/fake"
 refused 1 "it is a folder" --json "$work" "$work/fake"

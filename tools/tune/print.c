@@ -77,8 +77,9 @@ void print_verdict(const struct tuner *tuner, const struct verdict *verdict, cha
   char *line = command_line(program, verdict->setting, search_variables);
   putchar('\n');
   if (!verdict->tried)
-    printf("There was no time to try anything: give more --seconds (a run takes %.1f).\n",
-           tuner->cost);
+    printf(
+        "The time is over, and nothing else was tried: give more --seconds (a run takes %.1f).\n",
+        tuner->cost);
   else if (!*verdict->setting)
     printf("Nothing that was tried is better than the command line as given, beyond the noise:\n");
   else if (verdict->confirmed)

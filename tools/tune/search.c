@@ -275,6 +275,13 @@ static double reserve(const struct tuner *tuner, const struct search *search, do
   return runs < most ? runs : most;
 }
 
+/* Beside the default, which is compared with itself, too. */
+static bool has_tried(const struct tuner *tuner) {
+  for (size_t i = 1; i < tuner->count; i++)
+    if (tuner->entries[i].ratio_count || tuner->entries[i].failed) return true;
+  return false;
+}
+
 struct verdict search_run(struct tuner *tuner, const struct search *search,
                           const struct trial *first) {
   const int most_passes = 3;
@@ -290,7 +297,7 @@ struct verdict search_run(struct tuner *tuner, const struct search *search,
       compare(tuner, search, &space, d, deadline);
     }
   verdict.setting = combine(&space, -1, 0);
-  verdict.tried = tuner->entries[0].ratio_count > 0;
+  verdict.tried = has_tried(tuner);
   if (*verdict.setting && !*tuner->runner.stop) confirm(tuner, search, &verdict);
   free_space(&space);
   return verdict;

@@ -104,6 +104,13 @@ static int take_program(void *input, char **words, int count, const char **why) 
 
 static const char *check(void *input) {
   const struct question *q = input;
+  const struct wishes *w = &q->wishes;
+  bool searches = w->workers || w->schedulers || w->replicas || w->microbatches || w->same_bits;
+  if (q->settings && searches)
+    return "--compare: there is no search then; leave --same-bits, --workers, --schedulers, "
+           "--replicas and --microbatches out, or --compare";
+  if (w->same_bits && (w->replicas || w->microbatches))
+    return "--same-bits: other replicas and microbatches change the bits; leave one of them out";
   return q->program && **q->program ? NULL : "no program is named; see --help";
 }
 

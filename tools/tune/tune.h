@@ -143,7 +143,7 @@ struct verdict {
   char *setting; /* the best setting; "": the command line as given */
   struct estimate gain;
   bool confirmed; /* compared with the default again, in a contest of its own */
-  bool tried;     /* there was time for at least one comparison */
+  bool tried;     /* another setting than the default had a run */
 };
 
 /* Goes through the dimensions (workers, replicas, schedulers, ...) one by one, and repeats those
