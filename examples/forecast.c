@@ -90,9 +90,11 @@ int main(int argc, char **argv) {
   struct sl_fit_result result;
   struct sl_schedule schedule;
   enum sl_status status;
-  const int epochs = argc > 1 ? atoi(argv[1]) : 15;
+  int epochs = 15;
+  char rest;
   const struct sl_shape shape = SL_SHAPE(PAST, 1);
   const struct sl_trainer_options options = {.loss.kind = SL_LOSS_MSE, .replicas = 2};
+  if (argc > 1 && sscanf(argv[1], "%4d%c", &epochs, &rest) != 1) epochs = 0;
   if (argc > 2 || epochs < 1) return fprintf(stderr, "Usage: forecast [EPOCHS]\n"), 2;
 
   generate(series, sizeof series / sizeof *series);

@@ -181,6 +181,9 @@ static const char *check(void *input) {
         "--heads %lld: a head of --width %lld / %lld is odd; rotary positions "
         "turn pairs",
         (long long)gpt->heads, (long long)gpt->width, (long long)gpt->heads);
+  if (gpt->chunk > gpt->context)
+    return option_problem("--chunk %lld: a sample has fewer tokens, --context %lld",
+                          (long long)gpt->chunk, (long long)gpt->context);
   return language_check(&gpt->language);
 }
 

@@ -142,6 +142,9 @@ static const char *check(void *input) {
   if (!lm->buckets.asked && lm->buckets.longer == SL_LONG_DROP)
     return "--long: it belongs to --buckets";
   if (!lm->bptt) lm->bptt = 35;
+  if (!lm->buckets.asked && lm->chunk > lm->bptt)
+    return option_problem("--chunk %lld: a window has fewer time steps, --bptt %lld",
+                          (long long)lm->chunk, (long long)lm->bptt);
   if (lm->tied && lm->embed != lm->hidden)
     return option_problem("--tied: --embed %lld must be --hidden %lld", (long long)lm->embed,
                           (long long)lm->hidden);

@@ -124,9 +124,11 @@ int main(int argc, char **argv) {
   struct sl_fit_result result;
   struct sl_schedule schedule;
   enum sl_status status;
-  const int epochs = argc > 1 ? atoi(argv[1]) : 30;
+  int epochs = 30;
+  char rest;
   const struct sl_shape shape = SL_SHAPE(3);
   const struct sl_trainer_options options = {.loss.kind = SL_LOSS_MSE, .replicas = 2};
+  if (argc > 1 && sscanf(argv[1], "%4d%c", &epochs, &rest) != 1) epochs = 0;
   if (argc > 2 || epochs < 1) return fprintf(stderr, "Usage: surrogate [EPOCHS]\n"), 2;
 
   fill(&train, TRAIN, 1);

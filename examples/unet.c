@@ -111,8 +111,10 @@ int main(int argc, char **argv) {
   struct sl_trainer *trainer = NULL;
   enum sl_status status;
   uint64_t state = 1;
-  const int epochs = argc > 1 ? atoi(argv[1]) : 8;
+  int epochs = 8;
+  char rest;
   const struct sl_trainer_options options = {.loss.kind = SL_LOSS_BCE, .replicas = 2};
+  if (argc > 1 && sscanf(argv[1], "%4d%c", &epochs, &rest) != 1) epochs = 0;
   if (argc > 2 || epochs < 1) return fprintf(stderr, "Usage: unet [EPOCHS]\n"), 2;
 
   for (int i = 0; i < TRAIN; i++)

@@ -20,8 +20,9 @@
 #include "core/runtime/wait.h"
 #include "nn/layer.h"
 
-static enum sl_status watch_memory(struct sl_context *c, double stall_timeout) {
-  enum sl_status status = sl__memory_open(c);
+static enum sl_status watch_memory(struct sl_context *c, const struct sl_context_options *options) {
+  double stall_timeout = options->stall_timeout;
+  enum sl_status status = sl__memory_open(c, options->distributed);
   if (status == SL_OK) status = sl__admission_open(c, stall_timeout > 0);
   return status == SL_OK && stall_timeout > 0 ? sl__watchdog_open(c, stall_timeout) : status;
 }
@@ -116,7 +117,7 @@ static enum sl_status start(const struct sl_context_options *options, struct sl_
   *context = sl__context_new(options);
   if (!*context) return SL_NO_MEMORY;
   status = start_runtime(*context, options);
-  if (status == SL_OK) status = watch_memory(*context, options->stall_timeout);
+  if (status == SL_OK) status = watch_memory(*context, options);
   return status == SL_OK ? sl__graphs_open(*context) : status;
 }
 

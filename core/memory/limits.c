@@ -13,6 +13,7 @@ enum { MOST_SETTINGS = 72, MIB_BITS = 20 };
 
 struct sl__memory {
   size_t limit; /* of main memory, as StarPU rounds it; 0: none */
+  char gpu[16]; /* the last one with a limit, "cuda" or "cuda:1"; "": none */
   char *swap;   /* NULL: none */
   char set[MOST_SETTINGS][32];
   int settings; /* of the environment, to be removed at the end */
@@ -93,6 +94,7 @@ static enum sl_status read_item(struct sl__memory *m, char *item) {
   if (cpu && m->limit)
     return sl__fail(SL_BAD_ARGUMENT, "memory limit '%s': cpu is there twice", item);
   if (cpu) m->limit = bytes >> MIB_BITS << MIB_BITS;
+  if (!cpu) memcpy(m->gpu, name, sizeof name);
   return set_limit(m, cpu ? "STARPU_LIMIT_CPU_MEM" : setting, item, bytes);
 }
 
@@ -161,7 +163,16 @@ enum sl_status sl__memory_begin(const struct sl_context_options *options,
   return status;
 }
 
-enum sl_status sl__memory_open(struct sl_context *context) {
+/* Only StarPU's start tells. Ranks have the same options on machines with GPUs and without. */
+static enum sl_status check_gpu(const struct sl__memory *m, bool distributed) {
+  if (!*m->gpu || distributed || starpu_cuda_worker_get_count()) return SL_OK;
+  return sl__fail(SL_NO_DEVICE, "memory limit %s: StarPU has no GPU here; leave that limit out",
+                  m->gpu);
+}
+
+enum sl_status sl__memory_open(struct sl_context *context, bool distributed) {
+  enum sl_status status = check_gpu(context->memory, distributed);
+  if (status != SL_OK) return status;
   context->swaps = context->memory->swap;
   return context->swaps ? sl__swap_open(context->memory->swap) : SL_OK;
 }

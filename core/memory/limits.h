@@ -11,8 +11,9 @@
 enum sl_status sl__memory_begin(const struct sl_context_options *options,
                                 struct sl__memory **memory);
 
-/* Once StarPU runs: gives it the swap folder of context->memory, if there is one. */
-enum sl_status sl__memory_open(struct sl_context *context);
+/* Once StarPU runs: gives it the swap folder of context->memory, if there is one. SL_NO_DEVICE for
+ * the limit of a GPU where there is none, unless other ranks may have one. */
+enum sl_status sl__memory_open(struct sl_context *context, bool distributed);
 
 /* After StarPU has ended: restores the environment. NULL is legal. */
 void sl__memory_close(struct sl__memory *memory);

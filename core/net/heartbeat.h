@@ -33,6 +33,9 @@ enum sl_status sl__heartbeat_new(int rank, int size, const struct sl__heartbeat_
                                  struct sl__heartbeat **heartbeat, char *address,
                                  size_t size_of_address);
 
+/* Could rank 0 listen there? For a rank that is alone, which needs no heartbeat. */
+enum sl_status sl__heartbeat_check(const struct sl__heartbeat_options *options);
+
 /* Rank 0 waits up to `timeout` seconds for all other ranks. They try the address as long, and then
  * wait as long again for the remaining ranks. Then a thread keeps up the heartbeat. Call it once.
  * SL_IO: the message says which ranks did not connect, or which addresses were tried; if rank 0

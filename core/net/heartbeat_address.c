@@ -140,14 +140,27 @@ static void write_words(struct sl__heartbeat *h, uint16_t port) {
            h->peers[0].identity.host, h->boot_id);
 }
 
+static enum sl_status read_options(const struct sl__heartbeat_options *options, int64_t *first,
+                                   int64_t *last, struct sockaddr_storage *only,
+                                   char ip[INET6_ADDRSTRLEN]) {
+  enum sl_status status = parse_ports(options->ports, first, last);
+  return status == SL_OK && options->interface ? find_interface(options->interface, only, ip)
+                                               : status;
+}
+
+enum sl_status sl__heartbeat_check(const struct sl__heartbeat_options *options) {
+  struct sockaddr_storage only;
+  char ip[INET6_ADDRSTRLEN];
+  int64_t first, last;
+  return read_options(options, &first, &last, &only, ip);
+}
+
 enum sl_status sl__heartbeat_listen(struct sl__heartbeat *h, char *address, size_t size) {
   struct sockaddr_storage only = {0};
   char ip[INET6_ADDRSTRLEN];
   int64_t first, last;
   uint16_t port = 0;
-  enum sl_status status = parse_ports(h->options.ports, &first, &last);
-  if (status == SL_OK && h->options.interface)
-    status = find_interface(h->options.interface, &only, ip);
+  enum sl_status status = read_options(&h->options, &first, &last, &only, ip);
   if (status != SL_OK) return status;
   if (!sl__heartbeat_random(h->key, KEY))
     return sl__fail(SL_IO, "the heartbeat gets no random key: %s", strerror(errno));

@@ -149,15 +149,23 @@ static enum sl_status check_build(enum sl_exchange exchange) {
 
 /* ---- opening and closing ---- */
 
+/* A rank that is alone has no heartbeat, but options that are wrong are refused all the same. */
+static enum sl_status check_listener(const struct sl__net_options *options) {
+  return sl__heartbeat_check(
+      &(struct sl__heartbeat_options){options->timeout, options->interface, options->ports});
+}
+
 /* The first failure of this rank is the one that is told, whatever else fails then. */
 static enum sl_status join(struct sl__net *net, const struct sl__net_options *options) {
   struct sl__net_options own = *options;
   char why[512];
   if (own.failed == SL_OK) own.failed = check_build(own.exchange);
+  if (own.failed == SL_OK && net->is_alone) own.failed = check_listener(&own);
   snprintf(why, sizeof why, "%s", own.failed == options->failed ? own.why : sl_error());
   own.why = why;
   if (net->is_alone) return own.failed == SL_OK ? SL_OK : sl__fail(own.failed, "%s", why);
   enum sl_status status = begin_mpi(net, &own);
+  if (status == SL_OK && net->size == 1) return check_listener(&own);
   bool beats = status == SL_OK && net->timeout > 0 && net->size > 1;
   return beats ? begin_heartbeat(net, &own) : status;
 }

@@ -188,7 +188,7 @@ struct sl_context_options {
    * programs or libraries' buffers. A task is admitted when all its tensors fit at once; a task
    * that alone does not fit is refused with SL_NO_MEMORY. StarPU reads the limits from its
    * environment: no other context may be open, and STARPU_LIMIT_* in the environment must not
-   * differ. */
+   * differ. Without a GPU a limit of one is SL_NO_DEVICE, unless the context is distributed. */
   const char *memory_limit;
   /** Folder for tensors that main memory has no room for; needs a limit for cpu. They are in one
    * file without a name, which ends with the process. NULL: a training that needs more memory is

@@ -508,7 +508,8 @@ SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struc
  * both shapes; SL_NOT_FINITE if a weight is not finite (nothing is written). */
 SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
 /** May a model be saved under this name? sl_model_save refuses names that other programs take for
- * formats of their own (".pt", ".h5", ".npz"). \return SL_BAD_ARGUMENT. */
+ * formats of their own (".pt", ".h5", ".npz"), and its own endings in capitals (".JSON"). \return
+ * SL_BAD_ARGUMENT. */
 SL_API enum sl_status sl_model_check_path(const char *path);
 SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 

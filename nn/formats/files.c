@@ -33,7 +33,14 @@ enum sl_status sl_model_check_path(const char *path) {
   SL__NEEDS(path);
   static const char *const foreign[] = {".pt", ".pth",   ".bin",    ".ckpt",   ".h5",
                                         ".pb", ".keras", ".tflite", ".pickle", ".npz"};
+  static const char *const own[] = {".json", ".onnx", ".safetensors"};
   size_t length = strlen(path);
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    size_t end = strlen(own[i]);
+    if (length > end && !strcasecmp(path + length - end, own[i]) &&
+        strcmp(path + length - end, own[i]) != 0)
+      return sl__fail(SL_BAD_ARGUMENT, "%s: write the ending in small letters, %s", path, own[i]);
+  }
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
     size_t end = strlen(foreign[i]);
     if (length > end && !strcasecmp(path + length - end, foreign[i]))

@@ -77,6 +77,8 @@ for option in timeout=3 timeout=0 net-ports=29000-29999 net-interface=lo exchang
   compress=fp16; do
   refused 2 "only with --kvstore dist_" "$lenet" "--$option"
 done
+refused 2 "ports '5-3': write FIRST-LAST" "$lenet" --kvstore dist_sync --net-ports 5-3
+refused 2 "network interface 'none'" "$lenet" --kvstore dist_sync --net-interface none
 refused 2 "add --log FILE" "$lenet" --log-gradients
 refused 2 "init" "$lenet" --init good
 refused 2 "use f32, tf32 or bf16" "$lenet" --math fp16
@@ -91,6 +93,7 @@ refused 2 "activation" "$lenet" --activation swish
 refused 2 "see --help" "$lenet" digits
 refused 2 "--help" "$lenet" --unknown
 refused 2 "--help" "$lenet" --batch
+refused 2 "the ending in small letters, .json" "$lenet" $short --save "$work/m.JSON"
 refused 2 "name it .safetensors" "$lenet" $short --save "$work/weights.pt"
 refused 1 "is not a regular file and will not be replaced" "$mlp" $short --save /dev/full
 refused 2 "save $work/same: log writes this file, too" "$lenet" --log "$work/same" \
@@ -135,6 +138,7 @@ done
 for value in 1 -0.5 nan; do refused 2 "--dropout '$value'" "$lm" "--dropout=$value"; done
 refused 2 "level" "$lm" --level sentence
 refused 2 "cell" "$lm" --cell rnn
+refused 2 "--chunk 11: a window has fewer time steps, --bptt 10" "$lm" $small --bptt 10 --chunk 11
 refused 2 "augment" "$lm" $small --augment
 refused 2 "give one" "$lm" $small --half-life 2 --lr-schedule cosine
 refused 1 "$work/nowhere" "$lm" $small --data "$work/nowhere"

@@ -149,6 +149,7 @@ refuses "--heads 3: must divide --width 16" --heads 3 --width 16
 refuses "--kv-heads 3: must divide --heads 4" --heads 4 --kv-heads 3 --width 16
 refuses "is odd" --style llama --heads 4 --width 12
 refuses "unknown; use gpt2 or llama" --style bert
+refuses "--chunk 9: a sample has fewer tokens, --context 8" --context 8 --chunk 9
 refuses "belong to --sample" --prompt a
 cp "$work/text.txt" "$work/f.vocabulary.json"
 refuses "would overwrite --data $work/f.vocabulary.json" --data "$work/f.vocabulary.json" \

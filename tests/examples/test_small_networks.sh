@@ -43,9 +43,11 @@ if [ -e /dev/full ]; then
 fi
 
 for program in surrogate forecast unet; do
-  timeout 20 "$top/examples/$program" none >out 2>err
-  [ $? = 2 ] && grep -q "^Usage: $program \[EPOCHS\]$" err
-  verdict $? "$program refuses what is no number of epochs"
+  for epochs in none 1x 1.5 0 99999999999; do
+    timeout 20 "$top/examples/$program" $epochs >out 2>err
+    [ $? = 2 ] && grep -q "^Usage: $program \[EPOCHS\]$" err
+    verdict $? "$program refuses what is no number of epochs: $epochs"
+  done
   check "$program uses the public interface alone" \
     sh -c "! grep '^#include \"' '$source/examples/$program.c'"
   check "$program is short" test "$(wc -l <"$source/examples/$program.c")" -lt 170

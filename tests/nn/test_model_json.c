@@ -599,6 +599,8 @@ static void other_kinds_are_named(void **state) {
     FAILS(sl_model_save(m, in_folder(names[i])), SL_BAD_ARGUMENT, "name it .safetensors");
     assert_int_equal(access(in_folder(names[i]), F_OK), -1);
   }
+  FAILS(sl_model_check_path("m.JSON"), SL_BAD_ARGUMENT, "the ending in small letters, .json");
+  FAILS(sl_model_check_path("a/w.SafeTensors"), SL_BAD_ARGUMENT, "small letters, .safetensors");
   OK(sl_model_check_path("weights"));
   OK(sl_model_check_path(".pt/model.onnx"));
   sl_model_free(m);
