@@ -137,8 +137,12 @@ int main(int argc, char **argv) {
   struct sl_dataset *images, *tests;
   struct sl_model *model, *opened;
   struct sl_predictor *predictor;
-  if (argc != 3) return fprintf(stderr, "Usage: custom_layer MODEL.json FOLDER|digits\n"), 2;
+  const char *end = argc == 3 ? strrchr(argv[1], '.') : NULL;
+  if (!end || strcmp(end, ".json") != 0)
+    return fprintf(stderr, "Usage: custom_layer MODEL.json FOLDER|digits\n"), 2;
 
+  /* a name that cannot be written is told before the training */
+  TRY(sl_fit_check(NULL, &(struct sl_fit_options){.save = argv[1]}));
   TRY(sl_open(&(struct sl_context_options){.seed = 1}, &context));
   /* register the kind before you open a file that names it */
   TRY(sl_layer_register(context, &prelu));

@@ -156,8 +156,38 @@ out:
   return status;
 }
 
+/* The first parameter for which the file has another shape; -1: none. Nothing is loaded. */
+static int other_shape(const struct match *m) {
+  for (int i = 0; i < sl_model_parameter_count(m->model); i++)
+    if (m->source[i]) return i;
+  return -1;
+}
+
+static bool leaves_all_out(const struct match *m) {
+  size_t out = 0, count = sl__safetensors_count(m->file);
+  for (size_t i = 0; i < count; i++) out += m->fate[i] == LEFT_OUT;
+  return count && out == count;
+}
+
+static enum sl_status fail_by_shape(const struct match *m, int parameter) {
+  const struct sl__safetensors_entry *entry = m->source[parameter];
+  char here[96], there[96];
+  struct sl_shape shape;
+  const char *name = sl_model_parameter(m->model, parameter, &shape);
+  return sl__fail(SL_BAD_FILE,
+                  "%s: no tensor has the shape of its parameter: \"%.60s\" is %s, the model's "
+                  "\"%.60s\" %s; give the layers the sizes of the file's",
+                  sl__safetensors_path(m->file), entry->name,
+                  sl_shape_text(&entry->shape, there, sizeof there), name,
+                  sl_shape_text(&shape, here, sizeof here));
+}
+
 static enum sl_status check_loaded(const struct match *m) {
   if (m->loaded) return SL_OK;
+  if (other_shape(m) >= 0) return fail_by_shape(m, other_shape(m));
+  if (leaves_all_out(m))
+    return sl__fail(SL_BAD_FILE, "%s: the map leaves out all of its %zu tensors; leave out fewer",
+                    sl__safetensors_path(m->file), sl__safetensors_count(m->file));
   const char *there = sl__safetensors_count(m->file) ? sl__safetensors_at(m->file, 0)->name : NULL;
   const char *here =
       sl_model_parameter_count(m->model) ? sl_model_parameter(m->model, 0, NULL) : NULL;

@@ -46,6 +46,9 @@ static enum sl_status check_together(const struct sl_fit_options *o) {
   if (o->checkpoint_every && o->checkpoint_minutes > 0)
     return sl__fail(SL_BAD_ARGUMENT,
                     "checkpoint_every and checkpoint_minutes: give one of the two");
+  if (o->min_delta > 0 && !o->patience)
+    return sl__fail(SL_BAD_ARGUMENT, "min_delta %g: it belongs to patience, which is 0",
+                    o->min_delta);
   if (o->confusion && (!o->validation || !o->log))
     return sl__fail(SL_BAD_ARGUMENT, "confusion: the matrix is of `validation` and goes to `log`");
   if (!o->trace && (o->trace_first || o->trace_last))

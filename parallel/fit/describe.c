@@ -98,15 +98,15 @@ static json_t *describe_model(const struct sl__fit *fit) {
 static json_t *load_object(const char *text) { return sl__json_load(text, strlen(text), 0, NULL); }
 
 enum sl_status sl__fit_check_object(const char *member, const char *text) {
-  json_error_t error = {.text = "an array"};
+  json_error_t error = {.text = ""};
   json_t *object = text ? sl__json_load(text, strlen(text), 0, &error) : NULL;
-  bool good = !text || json_is_object(object);
+  bool good = !text || json_is_object(object), is_other = object != NULL;
   bool no_memory = !object && json_error_code(&error) == json_error_out_of_memory;
   json_decref(object);
   if (good) return SL_OK;
   if (no_memory) return sl__fail(SL_NO_MEMORY, "no memory for the %s", member);
   return sl__fail(SL_BAD_ARGUMENT, "%s: must be the text of one JSON object: %s", member,
-                  error.text);
+                  is_other ? "it is another value; write {\"name\": value}" : error.text);
 }
 
 /* Without a text of the program's: those of this call. */

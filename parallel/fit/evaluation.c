@@ -71,6 +71,17 @@ static enum sl_status check_confusion(const struct sl__fit *fit) {
                   info->name);
 }
 
+/* Why there is no such metric, as far as its name tells; or "". */
+static const char *missing_text(const struct sl__fit *fit, const char *name) {
+  const char *dot = dot_of(name);
+  if (!fit->trainer->loss.part_count && dot) return "; there is one output: leave its name out";
+  if (fit->trainer->loss.part_count && !dot)
+    return "; there are several outputs: name one, as OUTPUT.loss";
+  if (!strncmp(dot ? dot + 1 : name, "top", 3))
+    return "; a top-N accuracy is of class labels, of more than N classes";
+  return "";
+}
+
 enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
   const struct sl_loader *validation = fit->options.validation;
   enum sl_status status = check_confusion(fit);
@@ -82,10 +93,7 @@ enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
   if (status != SL_OK || sl__metric_applies(fit->trainer, info, name)) return status;
   return sl__fail(SL_BAD_ARGUMENT,
                   "metric %s: an evaluation with this loss and these outputs does not have it%s",
-                  name,
-                  !fit->trainer->loss.part_count == !dot_of(name) ? ""
-                  : dot_of(name) ? "; there is one output: leave its name out"
-                                 : "; there are several outputs: name one, as OUTPUT.loss");
+                  name, missing_text(fit, name));
 }
 
 /* ---- an evaluation ---- */

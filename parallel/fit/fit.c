@@ -78,9 +78,12 @@ static enum sl_status start_alone(struct sl__fit *fit) {
   if (status == SL_OK) status = check_loaders(fit);
   if (status == SL_OK) status = sl__fit_check_metric(fit);
   if (status != SL_OK) return status;
-  if (!o->validation && (o->patience || o->best))
+  bool judges = o->patience || o->best || strcmp(o->metric, "loss") != 0;
+  if (!o->validation && judges)
     return sl__fail(SL_BAD_ARGUMENT, "%s: needs evaluations; give a loader for validation",
-                    o->patience ? "patience" : "best");
+                    o->patience ? "patience"
+                    : o->best   ? "best"
+                                : "metric");
   if (o->checkpoint && o->validation == fit->train)
     return sl__fail(
         SL_BAD_ARGUMENT,

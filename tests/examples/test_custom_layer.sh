@@ -34,6 +34,18 @@ if [ $? = 1 ] && [ "$(wc -l <"$work/out")" -le 3 ]; then
 else
   not_ok "another model's weights are refused"
 fi
+program examples/custom_layer "$work/none/x.json" digits
+if [ $? = 1 ] && grep -q 'x.json: cannot be written' "$work/out" && ! grep -q steps "$work/out"; then
+  ok "a name that cannot be written is refused before the training"
+else
+  not_ok "a name that cannot be written"
+fi
+program examples/custom_layer "$work/x.onnx" digits
+if [ $? = 2 ] && grep -q '^Usage: custom_layer' "$work/out"; then
+  ok "so is another kind of file"
+else
+  not_ok "another kind of file"
+fi
 program examples/custom_layer
 if [ $? = 2 ] && grep -q '^Usage: custom_layer' "$work/out"; then
   ok "usage"

@@ -938,9 +938,10 @@ static void bad_options(void **state) {
       {{.patience = -2}, "patience -2"},
       {{.min_delta = -1}, "min_delta -1"},
       {{.min_delta = NAN}, "min_delta"},
+      {{.min_delta = 0.1}, "min_delta 0.1: it belongs to patience"},
       {{.metric = "acc"}, "metric acc: unknown"},
       {{.metric = "rmse"}, "metric rmse: an evaluation with this loss"},
-      {{.metric = "top5"}, "metric top5: an evaluation with this loss"},
+      {{.metric = "top5"}, "does not have it; a top-N accuracy is of class labels, of more than N"},
       {{.confusion = true}, "confusion: the matrix is"},
       {{.keep = 3}, "belong to checkpoint"},
       {{.checkpoint_every = 3}, "belong to checkpoint"},
@@ -959,7 +960,7 @@ static void bad_options(void **state) {
       {{.best = ""}, "best: the path is empty"},
       {{.log = ""}, "log: the path is empty"},
       {{.checkpoint = ""}, "checkpoint: the path is empty; name a folder"},
-      {{.options = "[1]"}, "options: must be the text of one JSON object"},
+      {{.options = "[1]"}, "options: must be the text of one JSON object: it is another value"},
       {{.noted = "{\"a\":"}, "noted: must be the text of one JSON object"},
   };
   struct run run;
@@ -976,6 +977,8 @@ static void bad_options(void **state) {
         "patience: needs evaluations");
   FAILS(fit(&run, &(struct sl_fit_options){.best = in_folder("b.json")}, NULL), SL_BAD_ARGUMENT,
         "best: needs evaluations");
+  FAILS(fit(&run, &(struct sl_fit_options){.metric = "accuracy"}, NULL), SL_BAD_ARGUMENT,
+        "metric: needs evaluations");
   assert_int_equal(sl_trainer_position(run.trainer).step, 0); /* nothing has begun */
   assert_false(is_there("x"));
   OK(fit(&run, &(struct sl_fit_options){.steps = 2}, NULL)); /* the trainer is as good as before */
