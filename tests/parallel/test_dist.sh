@@ -135,6 +135,34 @@ refused 2 'rank 2 has "--freeze conv1"' 1 "" "--freeze conv1"
 images "$work/other" 271828182845904523536028747135266249
 refused 2 'rank 2 has "--data of 3072 samples' 1 "" "--data $work/other"
 refused 2 'rank 2 has "--data of 10000 samples' 1 "" "--data digits"
+# the same labels, other pixels
+cp -r "$work/samples" "$work/pixels"
+tr 'A' 'B' <"$work/samples/train-images-idx3-ubyte" >"$work/pixels/train-images-idx3-ubyte"
+refused 2 'rank 2 has "--data of 3072 samples' 1 "" "--data $work/pixels"
+cp "$work/samples/train-images-idx3-ubyte" "$work/pixels"
+tr 'A' 'B' <"$work/samples/t10k-images-idx3-ubyte" >"$work/pixels/t10k-images-idx3-ubyte"
+refused 2 'rank 2 has "--validation of 40 samples' 1 "" "--data $work/pixels"
+# the same inputs, other targets; a text of as many tokens and words
+for i in 1 2 3 4 5 6 7 8 9; do echo "$i,$((i * i % 7)).5"; done >"$work/rows"
+{ echo x,y; cat "$work/rows"; } >"$work/a.csv"
+{ echo x,y; sed 's/4\.5$/5.5/' "$work/rows"; } >"$work/b.csv"
+yes 'one two two three' | head -n 99 >"$work/a.txt"
+yes 'two one two three' | head -n 99 >"$work/b.txt"
+# refused_pair FILE OTHER PROGRAM ARGUMENTS...
+refused_pair() {
+  one=$1 other=$2; shift 2
+  mpirun_for 60 -np 1 "$@" --kvstore dist_sync --timeout 15 --data "$work/$one" : \
+    -np 1 "$@" --kvstore dist_sync --timeout 15 --data "$work/$other" >"$work/out" 2>"$work/log"
+  got=$?
+  if [ $got = 2 ] && grep -q 'rank 1 has "--data of ' "$work/log"; then
+    ok "$one, one $other: $(grep 'rank 1 has' "$work/log" | head -n 1)"
+  else
+    not_ok "$one, one $other: exit code $got: $(head -n 3 "$work/log")"
+  fi
+}
+refused_pair a.csv b.csv "${MLP:-examples/mlp}" --target y --batch 2 --steps 2 --validation 0.2
+refused_pair a.txt b.txt "${LSTM_LM:-examples/lstm_lm}" --batch 2 --steps 2 --bptt 5 \
+  --hidden 8 --embed 8
 refused 1 'rank 2: .*/nowhere' 1 "" "--data $work/nowhere"
 refused 2 'at least one rank must be a worker' 1 "--servers 3"
 refused 2 '--batch 1025: each of 3 ranks has only 1024 samples of ' 1 "--batch 1025"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "data/dataset.h"
 
 bool ranks_wanted(const struct cli *cli) { return cli->kvstore >= SL_KVSTORE_DIST_SYNC; }
 
@@ -17,39 +18,77 @@ bool ranks_strayed(const struct cli *cli) {
   return sl_launched(&rank) > 1 && !ranks_wanted(cli);
 }
 
-/* Some labels as one number; of tokens their count has to do. */
-static uint64_t hash_labels(const struct sl_dataset *set) {
-  const struct sl_dataset_info *info = sl_dataset_info(set);
-  const int64_t most = 1000, step = info->count / most + 1;
-  uint64_t hash = SL__FNV1A_BEGIN;
-  int32_t label;
-  if (info->tokens) return 0;
-  float *values = malloc((size_t)sl_shape_count(&info->sample) * sizeof *values);
-  for (int64_t i = 0; values && i < info->count; i += step)
-    if (sl_dataset_get(set, i, values, &label) == SL_OK)
-      hash = sl__fnv1a_step(hash, (uint64_t)label);
-  free(values);
+static uint64_t hash_words(uint64_t hash, const void *words, size_t count) {
+  const uint32_t *word = words; /* floats and whole numbers alike: their bits */
+  for (size_t i = 0; i < count; i++) hash = sl__fnv1a_step(hash, word[i]);
   return hash;
 }
 
-static void describe_data(const struct sl_dataset *set, FILE *out) {
+/* The normalisation takes a factor out of the values, so that it belongs to them. */
+static uint64_t hash_normal(const struct sl_dataset_info *info) {
+  const size_t inputs = (size_t)info->channels, targets = (size_t)info->target_channels;
+  uint64_t hash = hash_words(SL__FNV1A_BEGIN, info->mean, inputs);
+  hash = hash_words(hash, info->deviation, inputs);
+  hash = hash_words(hash, info->target_mean, targets);
+  return hash_words(hash, info->target_deviation, targets);
+}
+
+/* How many samples are hashed: a start takes no minutes where they are read from files. */
+static int64_t hashed_samples(const struct sl_dataset *set) {
+  const int64_t most = 1000, least = 16, most_values = 1 << 22;
+  int64_t count = most_values / (int64_t)set->sample_size;
+  count = count > most ? most : count < least ? least : count;
+  return count < set->info.count ? count : set->info.count;
+}
+
+/* Some samples as one number, from the first to the last: values or tokens, labels or targets. The
+ * library normalises to the same bits on all processors. */
+static enum sl_status hash_samples(const struct sl_dataset *set, uint64_t *hash) {
+  const size_t values = set->sample_size, labels = set->label_count, targets = set->target_size;
+  const int64_t count = hashed_samples(set), last = set->info.count - 1;
+  enum sl_status status = SL_OK;
+  uint32_t *words = calloc(values + labels + targets, sizeof *words);
+  if (!words) return SL_NO_MEMORY;
+  void *behind = words + values; /* a set has labels or targets */
+  const struct sl__rows row = {
+      .x = (void *)words, .labels = labels ? behind : NULL, .targets = targets ? behind : NULL};
+  *hash = hash_normal(&set->info);
+  for (int64_t k = 0; k < count && status == SL_OK; k++) {
+    int64_t i = count > 1 ? last * k / (count - 1) : 0;
+    status = set->kind->fill(set, 1, &i, &row);
+    *hash = hash_words(*hash, words, values + labels + targets);
+  }
+  free(words);
+  return status;
+}
+
+static enum sl_status describe_data(const char *option, const struct sl_dataset *set, FILE *out) {
   const struct sl_dataset_info *info = sl_dataset_info(set);
-  fprintf(out, "--data of %lld samples, %d classes, labels %016llx\n", (long long)info->count,
-          info->classes, (unsigned long long)hash_labels(set));
+  uint64_t hash = 0;
+  enum sl_status status = hash_samples(set, &hash);
+  fprintf(out, "--%s of %lld samples, %d classes, contents %016llx\n", option,
+          (long long)info->count, info->classes, (unsigned long long)hash);
+  return status;
 }
 
 enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
-                           const struct sl_dataset *train) {
+                           const struct sl_dataset *train, const struct sl_dataset *test) {
   const struct option_set shared = cli_set(cli);
   char *lines = NULL;
   size_t size;
+  enum sl_status status = SL_NO_MEMORY;
   FILE *out = open_memstream(&lines, &size);
-  if (!out) return SL_NO_MEMORY;
-  option_print(out, &shared, OPTION_ALIKE);
-  describe_data(train, out);
-  option_print(out, &cli->own, OPTION_ALIKE);
-  fclose(out);
-  enum sl_status status = sl_agree(context, lines ? lines : "(no memory)");
+  if (out) {
+    option_print(out, &shared, OPTION_ALIKE);
+    status = describe_data("data", train, out);
+    if (status == SL_OK && test) status = describe_data("validation", test, out);
+    option_print(out, &cli->own, OPTION_ALIKE);
+    fclose(out);
+  }
+  /* one rank may fail to read its samples */
+  status = sl_share(context, status,
+                    status == SL_NO_MEMORY ? "no memory to compare the ranks" : sl_error());
+  if (status == SL_OK) status = sl_agree(context, lines ? lines : "(no memory)");
   free(lines);
   return status;
 }

@@ -13,9 +13,9 @@ bool ranks_are_async(const struct cli *cli);
 /* Were several processes started without a --kvstore dist_...? */
 bool ranks_strayed(const struct cli *cli);
 
-/* Options and data that must be alike on all ranks; collective. */
+/* Options and data that must be alike on all ranks; collective. test may be NULL. */
 enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
-                           const struct sl_dataset *train);
+                           const struct sl_dataset *train, const struct sl_dataset *test);
 
 /* "run.jsonl" on rank 0, "run.rank2.jsonl" on rank 2; to be freed, NULL without memory. */
 char *ranks_path(const char *path, int rank);

@@ -76,7 +76,8 @@ static int join(struct session *session) {
 }
 
 static int agree(struct session *session) {
-  enum sl_status status = ranks_agree(session->context, &session->cli, session->train_set);
+  enum sl_status status =
+      ranks_agree(session->context, &session->cli, session->train_set, session->test_set);
   if (status == SL_OK) return EXIT_DONE;
   session->common = status != SL_LOST;
   return session_fail_library(session, status);
