@@ -79,7 +79,8 @@ struct sl_fit_result {
 };
 
 /** All zero: 10 epochs without evaluation, files, output and signals. Paths are of rank 0's files;
- * other ranks write their own logs only. Over ranks all must have the same options. */
+ * other ranks write their own logs only. Over ranks all must have the same options, except for
+ * paths, keep and those of the log, the trace, the output and the callbacks. */
 struct sl_fit_options {
   /** How long, counted from the trainer's first step (a trainer that has made steps goes on, with
    * another loader, too). After sl_trainer_load with another batch or number of ranks, counted in
@@ -182,11 +183,11 @@ struct sl_fit_options {
  * rank that fails alone tells the others (sl_leave). A model that has no notes gets those of the
  * training data and the loss (sl_model_note_data), so that its files say how inputs are normalised
  * and what outputs are. options may be NULL, and so may result.
- * \return SL_BAD_ARGUMENT for options out of range or in contradiction, a metric that the data do
- * not have, a folder of checkpoints that another run uses, or that has checkpoints and resume is
- * not set; the message begins with the member's name. SL_IO for a file that cannot be written;
- * a run that was interrupted or ended early is SL_OK, see result; all that sl_trainer_step,
- * sl_trainer_load, sl_trainer_save and sl_model_save return. */
+ * \return SL_BAD_ARGUMENT for options out of range, in contradiction or not alike on all ranks, a
+ * metric that the data do not have, a folder of checkpoints that another run uses, or that has
+ * checkpoints and resume is not set; the message begins with the member's name. SL_IO for a file
+ * that cannot be written; a run that was interrupted or ended early is SL_OK, see result; all that
+ * sl_trainer_step, sl_trainer_load, sl_trainer_save and sl_model_save return. */
 SL_API enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
                              const struct sl_fit_options *options, struct sl_fit_result *result);
 

@@ -101,6 +101,33 @@ static enum sl_status start_alone(struct sl__fit *fit) {
   return o->checkpoint && !fit->rank ? sl__fit_take_folder(&fit->saving.folder, o->resume) : SL_OK;
 }
 
+static const char *given(bool option) { return option ? "given" : "(not given)"; }
+
+/* Ranks with other options would wait for calls that the others never make. Paths may differ: they
+ * are of rank 0's files. */
+static enum sl_status agree(struct sl__fit *fit) {
+  const struct sl_fit_options *o = &fit->options;
+  char *lines = NULL;
+  if (!fit->distributed) return SL_OK;
+  int length =
+      asprintf(&lines,
+               "epochs %lld\nsteps %lld\nvalidation %s\nmetric %s\nconfusion %s\n"
+               "patience %lld\nmin_delta %.9g\nsave %s\nbest %s\ncheckpoint %s\n"
+               "checkpoint_every %lld\ncheckpoint_minutes %.9g\nresume %s\n",
+               (long long)o->epochs, (long long)o->steps, given(o->validation != NULL), o->metric,
+               given(o->confusion), (long long)o->patience, o->min_delta, given(o->save != NULL),
+               given(o->best != NULL), given(o->checkpoint != NULL), (long long)o->checkpoint_every,
+               o->checkpoint_minutes, given(o->resume));
+  if (length < 0) lines = NULL;
+  enum sl_status status =
+      length < 0 ? sl__fail(SL_NO_MEMORY, "no memory to compare the options") : SL_OK;
+  status = sl__fit_share(fit, status);
+  if (status == SL_OK) status = sl_agree(fit->context, lines);
+  fit->common = status != SL_OK && status != SL_LOST;
+  free(lines);
+  return status;
+}
+
 /* A checkpoint notes the loader's place, and a run goes on from one only if that is the place of as
  * many steps. Steps of another loader, evaluations and seeks leave it elsewhere. A server reads no
  * batches. */
@@ -207,6 +234,7 @@ static enum sl_status open_log(struct sl__fit *fit) {
 enum sl_status sl__fit_open(struct sl__fit *fit) {
   const struct sl_fit_options *o = &fit->options;
   enum sl_status status = sl__fit_share(fit, start_alone(fit));
+  if (status == SL_OK) status = agree(fit);
   if (status == SL_OK) plan_steps(fit);
   if (status == SL_OK && o->checkpoint && o->resume) status = resume(fit);
   if (status == SL_OK) status = sl__fit_share(fit, find_position(fit));

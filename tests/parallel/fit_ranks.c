@@ -160,6 +160,42 @@ static void a_stop_before_the_first_step(void) {
   end(&t);
 }
 
+/* Options that would leave ranks waiting for each other are refused before the first step. */
+static void options_are_compared(void) {
+  const struct {
+    const char *member; /* in the message */
+    struct sl_fit_options first, other;
+  } cases[] = {
+      {"checkpoint_every 2", {.checkpoint_every = 2}, {.checkpoint_every = 3}},
+      {"checkpoint_minutes 2", {.checkpoint_minutes = 2}, {.checkpoint_minutes = 3}},
+      {"resume given", {.resume = true}, {.resume = false}},
+      {"steps 1", {.steps = 1}, {.steps = 2}},
+      {"save given", {.save = path[1]}, {.save = NULL}},
+      {"save (not given)", {.save = NULL}, {.save = path[1]}},
+      {"patience 1", {.patience = 1}, {.patience = 2}},
+  };
+  struct training t = begin(8);
+  struct sl_loader *validation = new_loader(8);
+  bool fine = true;
+  strcat(path[0], "4");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_fit_options options = rank ? cases[i].other : cases[i].first;
+    struct sl_fit_result result;
+    options.checkpoint = path[0];
+    options.validation = validation;
+    enum sl_status status = sl_fit(t.trainer, t.loader, &options, &result);
+    fine &= status == SL_BAD_ARGUMENT && result.common && strstr(sl_error(), cases[i].member);
+    if (status == SL_OK) break; /* a folder with checkpoints is refused for another reason */
+  }
+  check(fine && !sl_trainer_position(t.trainer).step, "other options on rank 1 are refused");
+  const struct sl_fit_options none = {.epochs = 1}, folder = {.epochs = 1, .checkpoint = path[0]};
+  enum sl_status status = sl_fit(t.trainer, t.loader, rank ? &folder : &none, NULL);
+  check(status == SL_BAD_ARGUMENT && strstr(sl_error(), "checkpoint (not given)"),
+        "a folder of checkpoints on rank 1 alone is refused");
+  sl_loader_free(validation);
+  end(&t);
+}
+
 int main(int argc, char **argv) {
   static float inputs[COUNT * IN], targets[COUNT * OUT];
   if (argc != 2) return 2;
@@ -178,6 +214,7 @@ int main(int argc, char **argv) {
   loads_another_batch(COUNT / 4 / ranks, COUNT / 8 / ranks);
   callbacks_leave_the_place();
   a_stop_before_the_first_step();
+  options_are_compared();
   sl_dataset_free(data);
   sl_close(context);
   return !good;

@@ -77,6 +77,21 @@ until_true 100 have_ended 0 1
 check "a metric that ten classes do not have: one message" sh -c \
   'cat "$1"/err.* | grep -c "^mlp: metric auc" | grep -qx 1' sh "$run"
 
+# options of rank 0 alone, or of rank 1 alone: all would wait for each other, or ignore them
+# refused OPTIONS OTHERS MESSAGE
+refused() {
+  mpirun_for 60 -np 1 $mlp $images --kvstore dist_sync --steps 6 --timeout 20 $1 : \
+    -np 1 $mlp $images --kvstore dist_sync --steps 6 --timeout 20 $2 >"$work/out" 2>"$work/err"
+  got=$?
+  check "'$1', rank 1 '$2': $(grep '^mlp: ' "$work/err" | head -n 1)" \
+    test "$got $(grep -c "^mlp: the ranks were not started alike: $3" "$work/err")" = "2 1"
+}
+refused "--checkpoint $work/r --checkpoint-every 2" "--checkpoint $work/r --checkpoint-every 3" \
+  'rank 0 has "checkpoint_every 2", rank 1 has "checkpoint_every 3"'
+refused "" "--checkpoint $work/r --resume" 'rank 0 has "checkpoint (not given)"'
+refused "--average 0.9 --best $work/r.st" "--average 0.9" 'rank 0 has "best given"'
+refused "" "--save $work/r.st" 'rank 0 has "save (not given)"'
+
 # where runs begin and end, in the library's own terms
 program=${FIT_RANKS:-tests/parallel/fit_ranks}
 [ -x "$program" ] || skip "where runs begin and end" "no $program: was it built (make check)?"
@@ -89,8 +104,8 @@ if [ -x "$program" ]; then
       "not ok - "*) not_ok "${line#not ok - }" ;;
     esac
   done <"$work/out"
-  check "all 9 cases (exit code $got): $(head -n 1 "$work/err")" \
-    test "$got $(grep -c '^ok - ' "$work/out")" = "0 9"
+  check "all 11 cases (exit code $got): $(head -n 1 "$work/err")" \
+    test "$got $(grep -c '^ok - ' "$work/out")" = "0 11"
 fi
 echo "1..$n"
 exit $failed
