@@ -499,6 +499,9 @@ struct sl__compress {
 /* Parses "none", "2bit:0.5" ("2bit" alone has that threshold), "1bit", "fp16", "bf16"; on error
  * returns SL_BAD_ARGUMENT and leaves c as it was. */
 enum sl_status sl__compress_parse(const char *text, struct sl__compress *c);
+/* The text of which it was parsed, "2bit:0.5". Returns text. */
+#define SL__COMPRESS_TEXT 32
+const char *sl__compress_text(const struct sl__compress *c, char text[SL__COMPRESS_TEXT]);
 /* Words of the packed form of count values: 2bit count / 16, 1bit 2 + count / 32, fp16 and bf16
  * count / 2, all rounded up; none: count. */
 int64_t sl__compress_words(const struct sl__compress *c, int64_t count);

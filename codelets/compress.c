@@ -16,6 +16,7 @@
 #include "codelets/compress.h"
 
 #include <float.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/numbers.h"
@@ -262,6 +263,14 @@ enum sl_status sl__compress_parse(const char *text, struct sl__compress *c) {
     return fail_parse(text, "THRESHOLD must be a finite number above 0");
   *c = parsed;
   return SL_OK;
+}
+
+const char *sl__compress_text(const struct sl__compress *c, char text[SL__COMPRESS_TEXT]) {
+  char threshold[SL__FLOAT_TEXT];
+  bool has_value = c->method == SL__COMPRESS_2BIT;
+  snprintf(text, SL__COMPRESS_TEXT, "%s%s%s", method_names[c->method], has_value ? ":" : "",
+           has_value ? sl__float_text(c->threshold, threshold) : "");
+  return text;
 }
 
 static int64_t divide_up(int64_t count, int64_t by) { return count / by + (count % by != 0); }

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/base/numbers.h"
 #include "core/net/net.h"
 #include "parallel/params/kvstore.h"
 #include "parallel/step/kvstore_kind.h"
@@ -22,7 +21,7 @@ struct command {
 };
 
 static const char *text_of(const struct command *c, char *text, size_t size) {
-  char settings[SL__OPTIMIZER_TEXT], number[SL__FLOAT_TEXT];
+  char settings[SL__OPTIMIZER_TEXT], compression[SL__COMPRESS_TEXT];
   switch (c->what) {
     case INIT:
       snprintf(text, size, "sl_kvstore_init of key %d with %lld values", c->key,
@@ -33,8 +32,8 @@ static const char *text_of(const struct command *c, char *text, size_t size) {
                sl__optimizer_text(&c->optimizer, settings));
       break;
     case COMPRESSION:
-      snprintf(text, size, "sl_kvstore_set_compression (%d: %s)", (int)c->compress.method,
-               sl__float_text(c->compress.threshold, number));
+      snprintf(text, size, "sl_kvstore_set_compression (%s)",
+               sl__compress_text(&c->compress, compression));
       break;
     default:
       snprintf(text, size, "%s", c->what == BARRIER ? "sl_kvstore_barrier" : "sl_kvstore_close");

@@ -491,10 +491,15 @@ static void texts_are_understood(void **state) {
   };
   for (size_t i = 0; i < COUNT(good); i++) {
     struct sl__compress c;
+    char text[SL__COMPRESS_TEXT];
     OK(sl__compress_parse(good[i].text, &c));
     assert_int_equal(c.method, good[i].want.method);
     assert_true(same_bits(c.threshold, good[i].want.threshold));
     assert_int_equal(sl__compress_has_residual(&c), good[i].residual);
+    /* back to a text, which gives the same */
+    OK(sl__compress_parse(sl__compress_text(&c, text), &c));
+    assert_int_equal(c.method, good[i].want.method);
+    assert_true(same_bits(c.threshold, good[i].want.threshold));
   }
 }
 

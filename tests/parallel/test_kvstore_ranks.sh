@@ -97,7 +97,7 @@ passes "settings that differ in the last digit" 2 digits dist_sync 0
 check "are reported, the optimizer's" \
   says 2 "optimizer: BAD_ARGUMENT: .*lr 0.100000009.* where rank 0 calls .*lr 0.1)"
 check "and the compression's" \
-  says 2 "compression: BAD_ARGUMENT: .*: 0.500000119) where rank 0 calls .*: 0.5)"
+  says 2 "compression: BAD_ARGUMENT: .*(2bit:0.500000119) where rank 0 calls .*(2bit:0.5)"
 passes "a server may be idle for longer than the timeout" 3 idle dist_sync 1
 passes "owners of dist_async, too" 2 idle dist_async 0
 ranks 2 "$program" sync dist_sync 2
