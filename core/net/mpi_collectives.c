@@ -40,10 +40,15 @@ static bool has_come(struct sl__net *net, struct awaited *a, const char *name) {
   return there;
 }
 
+void sl__net_name_call(struct sl__net *net, const char *function) { net->call = function; }
+
 /* Polls the messages of tasks meanwhile. */
 static enum sl_status wait_for(struct sl__net *net, struct awaited *a, bool writes,
                                const char *name) {
-  const struct sl__in_flight waiting = {.name = name, .since = sl__microseconds(), .peer = a->peer};
+  const struct sl__in_flight waiting = {.name = net->call ? net->call : "a call of all ranks",
+                                        .since = sl__microseconds(),
+                                        .peer = a->peer,
+                                        .is_call = true};
   enum sl__timeout_policy policy = net->no_timeout ? SL__NO_TIMEOUT : SL__TIMEOUT;
   long pause = 1000; /* ns */
   for (;;) {

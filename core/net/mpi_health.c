@@ -98,6 +98,12 @@ static void fail_deadlocked(struct sl__net *net, const struct sl__in_flight *mes
   if (message->is_send)
     snprintf(why, sizeof why, "rank %d has not received %s from rank %d for %.0f s, and is idle",
              message->peer, message->name, net->rank, seconds);
+  else if (message->is_call)
+    snprintf(
+        why, sizeof why,
+        "rank %d waits in %s for rank %d, which is idle, for %.0f s: does rank %d make another "
+        "call, or none? All ranks must make the same calls in the same order",
+        net->rank, message->name, message->peer, seconds, message->peer);
   else
     snprintf(
         why, sizeof why,

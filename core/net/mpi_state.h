@@ -24,13 +24,14 @@ struct sl__mpi_request {
 struct sl__net {
   struct sl_context *context;
   int rank, size;
-  double timeout;  /* seconds */
-  bool is_alone;   /* one rank, without MPI */
-  bool began_mpi;  /* this context did, so it ends MPI */
-  bool is_open;    /* sl__net_open succeeded */
-  bool is_started; /* and so did all of sl_open */
-  bool cuda_aware; /* MPI takes pointers into a GPU's memory */
-  bool no_timeout; /* the main thread's wait may take any time */
+  double timeout;   /* seconds */
+  bool is_alone;    /* one rank, without MPI */
+  bool began_mpi;   /* this context did, so it ends MPI */
+  bool is_open;     /* sl__net_open succeeded */
+  bool is_started;  /* and so did all of sl_open */
+  bool cuda_aware;  /* MPI takes pointers into a GPU's memory */
+  bool no_timeout;  /* the main thread's wait may take any time */
+  const char *call; /* what it waits in; NULL: not known */
   MPI_Comm control, data;
   struct sl__heartbeat *heartbeat; /* NULL without a timeout */
 

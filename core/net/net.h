@@ -64,6 +64,10 @@ void sl__net_report_activity(struct sl__net *net);
 
 /* ---- facts: the main thread of all ranks calls these in the same order ---- */
 
+/* The public function that makes the calls below, for the message about a rank that waits in vain;
+ * NULL: none is known. It must outlive them. */
+void sl__net_name_call(struct sl__net *net, const char *function);
+
 /* Fills all [ranks][bytes] on rank 0; elsewhere `all` may be NULL. */
 enum sl_status sl__net_gather(struct sl__net *net, const void *mine, size_t bytes, void *all);
 /* From rank 0 to all. */

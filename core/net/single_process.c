@@ -58,6 +58,11 @@ void sl__net_abandon(struct sl__net *net, const char *why) {
   (void)why;
 }
 
+void sl__net_name_call(struct sl__net *net, const char *function) {
+  (void)net;
+  (void)function;
+}
+
 enum sl_status sl__net_gather(struct sl__net *net, const void *mine, size_t bytes, void *all) {
   (void)net;
   memcpy(all, mine, bytes);

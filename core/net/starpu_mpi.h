@@ -28,6 +28,7 @@ struct sl__in_flight {
   double since; /* microseconds */
   int peer;
   bool is_send;
+  bool is_call; /* of all ranks together, by their main threads; name is the function's */
 };
 
 /* Does this build have StarPU-MPI? */

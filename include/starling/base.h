@@ -165,8 +165,9 @@ struct sl_context_options {
    * then.
    */
   bool distributed;
-  /** Seconds after which a rank counts as lost if it sends no sign of life, or does nothing while
-   * others wait for it. 0 means 60; negative: never. */
+  /** Seconds after which a rank counts as lost if it sends no sign of life. One that does nothing
+   * while others wait for it counts as lost after one and a half times as long, or two times for
+   * what another rank must have first. 0 means 60; negative: never. */
   double timeout;
   /** Rank 0 listens for the other ranks' heartbeat at the address of this network interface
    * ("eth0", "ib0") alone; NULL: at all addresses. */

@@ -11,6 +11,12 @@
 
 enum call { INIT, OPTIMIZER, COMPRESSION, BARRIER, CLOSE };
 
+static const char *const functions[] = {[INIT] = "sl_kvstore_init",
+                                        [OPTIMIZER] = "sl_kvstore_set_optimizer",
+                                        [COMPRESSION] = "sl_kvstore_set_compression",
+                                        [BARRIER] = "sl_kvstore_barrier",
+                                        [CLOSE] = "sl_kvstore_close"};
+
 struct command {
   int32_t what;
   int32_t store; /* its number in the context */
@@ -22,21 +28,18 @@ struct command {
 
 static const char *text_of(const struct command *c, char *text, size_t size) {
   char settings[SL__OPTIMIZER_TEXT], compression[SL__COMPRESS_TEXT];
+  const char *function = functions[c->what];
   switch (c->what) {
     case INIT:
-      snprintf(text, size, "sl_kvstore_init of key %d with %lld values", c->key,
-               (long long)c->count);
+      snprintf(text, size, "%s of key %d with %lld values", function, c->key, (long long)c->count);
       break;
     case OPTIMIZER:
-      snprintf(text, size, "sl_kvstore_set_optimizer (%s)",
-               sl__optimizer_text(&c->optimizer, settings));
+      snprintf(text, size, "%s (%s)", function, sl__optimizer_text(&c->optimizer, settings));
       break;
     case COMPRESSION:
-      snprintf(text, size, "sl_kvstore_set_compression (%s)",
-               sl__compress_text(&c->compress, compression));
+      snprintf(text, size, "%s (%s)", function, sl__compress_text(&c->compress, compression));
       break;
-    default:
-      snprintf(text, size, "%s", c->what == BARRIER ? "sl_kvstore_barrier" : "sl_kvstore_close");
+    default: snprintf(text, size, "%s", function);
   }
   return text;
 }
@@ -108,10 +111,12 @@ static enum sl_status match_calls(struct sl_kvstore *kv, struct command *command
   if (fault == SL_LOST) return fault;
   command->store = kv->number;
   first = *command;
+  sl__net_name_call(net, functions[command->what]);
   SL__TRY(sl__net_broadcast(net, &first, sizeof first));
   if (fault == SL_OK) fault = compare_calls(command, &first);
   status = sl__net_sync_status(net, fault, sl_error());
 out:
+  sl__net_name_call(net, NULL);
   return status;
 }
 

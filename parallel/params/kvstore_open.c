@@ -75,9 +75,11 @@ enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind 
   const struct sl_kvstore_options *o = options ? options : &defaults;
   struct sl_kvstore *k = NULL;
   *kv = NULL;
+  if (context->net) sl__net_name_call(context->net, "sl_kvstore_open");
   enum sl_status status = make_store(context, kind, o, &k);
   if (sl__kvstore_is_distributed(kind)) status = sl_share(context, status, sl_error());
   if (status == SL_OK) status = compare_options(k, o);
+  if (context->net) sl__net_name_call(context->net, NULL);
   if (status != SL_OK) {
     sl__kvstore_free(k);
     return status;

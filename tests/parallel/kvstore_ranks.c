@@ -414,6 +414,12 @@ static void run_fault(struct sl_kvstore *kv, const char *what) {
     tell("compression", sl_kvstore_set_compression(kv, rank ? "2bit:0.5000001" : "2bit:0.5"));
     TRY(sl_kvstore_close(kv));
     return;
+  } else if (!strcmp(what, "apart")) { /* the ranks make different calls, and nothing is pushed */
+    struct sl_kvstore *second;
+    if (rank)
+      tell("barrier", sl_kvstore_barrier(kv));
+    else
+      tell("open", sl_kvstore_open(context, SL_KVSTORE_DIST_SYNC, NULL, &second));
   } else { /* no push for longer than the timeout: no fault */
     TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
     TRY(sl_kvstore_init(kv, 3, 2, value));
@@ -454,7 +460,11 @@ int main(int argc, char **argv) {
                                        .max_staleness = argc > 4 ? atoi(argv[4]) : 0};
   /* pull: the owner is to be the first to give up, half a timeout ahead, on a busy machine, too */
   bool hangs = !strcmp(what, "early") || !strcmp(what, "beside"); /* where there is a fault */
-  double timeout = !strcmp(what, "pull") ? 6 : !strcmp(what, "idle") ? 2 : hangs ? 10 : 30;
+  double timeout = !strcmp(what, "pull")    ? 6
+                   : !strcmp(what, "apart") ? 4
+                   : !strcmp(what, "idle")  ? 2
+                   : hangs                  ? 10
+                                            : 30;
   TRY(sl_kvstore_parse(argv[2], &kind));
   TRY(sl_open(&(struct sl_context_options){.distributed = true, .timeout = timeout}, &context));
   rank = sl_rank(context);

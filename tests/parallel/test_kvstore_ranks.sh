@@ -93,6 +93,10 @@ for servers in 0 1; do
 done
 passes "bad options on one rank" 3 badopen dist_sync 1
 check "are reported to all" says 6 "open: BAD_ARGUMENT: .*bigarray_bound is negative"
+ranks 2 "$program" apart dist_sync 0
+check "ranks that wait in different calls are told which" \
+  grep -q "LOST: rank [01] waits in sl_kvstore_\(open\|barrier\) for rank [01], which is idle" \
+  "$work/out"
 passes "settings that differ in the last digit" 2 digits dist_sync 0
 check "are reported, the optimizer's" \
   says 2 "optimizer: BAD_ARGUMENT: .*lr 0.100000009.* where rank 0 calls .*lr 0.1)"
