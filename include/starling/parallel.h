@@ -47,8 +47,10 @@ SL_API enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
  * Model parallelism: the placement says which device computes which layer. It is a text of rules
  * LAYERS=DEVICES, separated by ; or line ends. LAYERS: names, ranges ("lstm0-3", of
  * groups, too), patterns ("lstm*") and groups (sl_layer_options.group), with commas; every layer
- * must be in exactly one rule. DEVICES: "cpu:0", "cuda:1", "cpu", "any", separated by commas;
- * replica r runs on the r-th, modulo their number. # begins a comment.
+ * must be in exactly one rule; those of input fields and of sl_outputs may be left out, and run
+ * beside the first layer that takes the input, or the last one that is an output. DEVICES: "cpu:0",
+ * "cuda:1", "cpu", "any", separated by commas; replica r runs on the r-th, modulo their number. #
+ * begins a comment.
  *
  *     sl_place(model, "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1");
  *

@@ -150,6 +150,27 @@ static enum sl_status check_shared(const struct sl_model *model, const struct sl
   return SL_OK;
 }
 
+/* The stage of the first layer that takes an input field; -1: no rule places one. */
+static int stage_of_taker(const struct sl_model *model, const struct sl__placement *p, int field) {
+  for (int i = model->input_count; i < model->count; i++)
+    for (int k = 0; k < model->layers[i].input_count; k++)
+      if (model->layers[i].input[k] == field && p->stage[i] >= 0) return p->stage[i];
+  return -1;
+}
+
+/* Layers that nobody wrote, of input fields and of several outputs: without a rule they run beside
+ * the first layer that takes the input, or the last one that is an output. */
+static void place_fields(const struct sl_model *model, struct sl__placement *p) {
+  for (int i = 0; i < model->input_count; i++)
+    if (p->stage[i] < 0) p->stage[i] = stage_of_taker(model, p, i);
+  if (!model->output_count || p->stage[model->count - 1] >= 0) return;
+  const struct sl__layer *outputs = &model->layers[model->count - 1];
+  int last = outputs->input[0];
+  for (int k = 1; k < outputs->input_count; k++)
+    if (outputs->input[k] > last) last = outputs->input[k];
+  if (last >= 0) p->stage[model->count - 1] = p->stage[last];
+}
+
 /* Names the layers that no rule has named. */
 static enum sl_status check_complete(const struct sl_model *model, const struct sl__placement *p) {
   char names[300] = "";
@@ -185,6 +206,7 @@ enum sl_status sl__placement_parse(const struct sl_model *model, const char *tex
     SL__TRY(parse_rule(model, rule, p->stages, p, &devices[p->stages]));
     p->stages++;
   }
+  place_fields(model, p);
   SL__TRY(check_complete(model, p));
   SL__TRY(find_devices(model->context, devices, p));
   SL__TRY(check_shared(model, p));

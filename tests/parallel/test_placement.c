@@ -290,6 +290,34 @@ static void bad_placements_are_refused(void **state) {
   sl_model_free(m);
 }
 
+/* Nobody wrote the layers of a model's fields. */
+static void fields_run_beside_their_neighbours(void **state) {
+  (void)state;
+  const struct sl_row_field inputs[] = {{.name = "x", .shape = SL_SHAPE(4)},
+                                        {.name = "y", .shape = SL_SHAPE(3)}};
+  struct sl_model *m;
+  OK(sl_model_new_fields(context, inputs, 2, &m));
+  OK(sl_dense(m, "a", &(struct sl_dense_options){.layer.inputs = "x", .features = 2}));
+  OK(sl_dense(m, "b", &(struct sl_dense_options){.layer.inputs = "y", .features = 2}));
+  OK(sl_dense(m, "c", &(struct sl_dense_options){.layer.inputs = "x", .features = 2}));
+  OK(sl_outputs(m, "c,b,a"));
+  const struct {
+    const char *text;
+    int stage[6]; /* of x, y, a, b, c, outputs */
+  } cases[] = {{"a=cpu;b=cpu;c=cpu", {0, 1, 0, 1, 2, 2}},
+               {"c=cpu;a,b=cpu", {1, 1, 1, 1, 0, 0}},
+               {"x,outputs=cpu;a=cpu;b,c=cpu", {0, 2, 1, 2, 2, 0}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl__placement p;
+    OK(sl__placement_parse(m, cases[i].text, &p));
+    for (int k = 0; k < 6; k++) assert_int_equal(p.stage[k], cases[i].stage[k]);
+    sl__placement_clear(&p);
+  }
+  assert_int_equal(sl_place(m, "a,b=cpu"), SL_BAD_ARGUMENT);
+  assert_non_null(strstr(sl_error(), "no rule places c"));
+  sl_model_free(m);
+}
+
 /* The trainer has its plans already. */
 static void a_model_in_use_stays_where_it_is(void **state) {
   (void)state;
@@ -432,6 +460,7 @@ int main(void) {
                                      cmocka_unit_test(replicas_have_their_devices),
                                      cmocka_unit_test(ranks_are_told_apart),
                                      cmocka_unit_test(bad_placements_are_refused),
+                                     cmocka_unit_test(fields_run_beside_their_neighbours),
                                      cmocka_unit_test(a_model_in_use_stays_where_it_is),
                                      cmocka_unit_test(bad_stages_are_refused),
                                      cmocka_unit_test(files_are_read),
