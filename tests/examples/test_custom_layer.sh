@@ -35,7 +35,8 @@ else
   not_ok "another model's weights are refused"
 fi
 program examples/custom_layer "$work/none/x.json" digits
-if [ $? = 1 ] && grep -q 'x.json: cannot be written' "$work/out" && ! grep -q steps "$work/out"; then
+if [ $? = 1 ] && grep -q 'x.json: cannot be written' "$work/out" &&
+  ! grep -q steps "$work/out"; then
   ok "a name that cannot be written is refused before the training"
 else
   not_ok "a name that cannot be written"
