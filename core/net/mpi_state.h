@@ -31,7 +31,7 @@ struct sl__net {
   bool is_started;  /* and so did all of sl_open */
   bool cuda_aware;  /* MPI takes pointers into a GPU's memory */
   bool no_timeout;  /* the main thread's wait may take any time */
-  const char *call; /* what it waits in; NULL: not known */
+  const char *call; /* the call of the API that waits; NULL: not known */
   MPI_Comm control, data;
   struct sl__heartbeat *heartbeat; /* NULL without a timeout */
 

@@ -158,8 +158,8 @@ static int stage_of_taker(const struct sl_model *model, const struct sl__placeme
   return -1;
 }
 
-/* Layers that nobody wrote, of input fields and of several outputs: without a rule they run beside
- * the first layer that takes the input, or the last one that is an output. */
+/* Input fields and the layer that joins several outputs are the library's own: without a rule they
+ * run beside the first layer that takes the input, or the last one that is an output. */
 static void place_fields(const struct sl_model *model, struct sl__placement *p) {
   for (int i = 0; i < model->input_count; i++)
     if (p->stage[i] < 0) p->stage[i] = stage_of_taker(model, p, i);

@@ -768,7 +768,7 @@ static void make_layers(struct graph *g, int64_t at, bool joined) {
       SL__ONNX_NAMES("y"), &axis);
 }
 
-/* As h_n[-1]: the state of one layer, and no layers for the states that nobody takes. */
+/* As h_n[-1]: the state of one layer, and no layers for the states that no node takes. */
 static void states_of_layers_are_picked(void **state) {
   (void)state;
   float x[SAMPLES * STEPS * INPUTS], y[2][SAMPLES * HIDDEN];

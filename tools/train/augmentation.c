@@ -69,7 +69,7 @@ const char *augmentation_parse(const char *text, struct augmentation *augmentati
   return NULL;
 }
 
-/* In pixels; smaller where what a batch has of the pictures is no larger. */
+/* In pixels; below the size of a picture, or of the window that is cut out of it. */
 static int usual_shift(const struct cli *cli, const struct sl_dataset_info *info) {
   if (info->sample.ndim != 3) return 2; /* which is refused */
   const int64_t *dim = info->sample.dim;

@@ -21,9 +21,9 @@ static bool add(struct private_texts *texts, const char *text, size_t length, co
     texts->list = list;
     texts->room = room;
   }
-  struct private_text *new = &texts->list[texts->count++];
-  *new = (struct private_text){.text = strndup(text, length), .instead = strdup(instead)};
-  return new->text &&new->instead;
+  struct private_text *last = &texts->list[texts->count++];
+  *last = (struct private_text){.text = strndup(text, length), .instead = strdup(instead)};
+  return last->text && last->instead;
 }
 
 /* The text, and what the names of files beside it begin with: "net." of "net.json". */
@@ -137,7 +137,7 @@ static size_t word_length(const char *text) {
   return length > 1 && strchr(":.", text[length - 1]) ? length - 1 : length;
 }
 
-/* What follows a private folder: names in it, which may have blanks where a colon ends them. */
+/* The names behind a private folder, which may have blanks if a colon ends them. */
 static size_t path_length(const char *text) {
   size_t length = strcspn(text, ":'\"(),;\n");
   return text[length] == ':' ? length + word_length(text + length + 1) * (text[length + 1] == '/')
