@@ -115,13 +115,14 @@ int main(int argc, char **argv) {
   TRY(train(model, batches, test, 0.02f, 2, "all layers"));
   TRY(sl_model_save(model, "parity.json"));
 out:
-  if (status != SL_OK) fprintf(stderr, "finetune: %s\n", sl_error());
-  const bool lost = fflush(stdout) != 0 || ferror(stdout);
-  if (lost) fprintf(stderr, "finetune: the output cannot be written\n");
+  if (status != SL_OK)
+    fprintf(stderr, "finetune: %s\n", sl_error());
+  else if (fflush(stdout) != 0 || ferror(stdout))
+    status = SL_IO, fprintf(stderr, "finetune: the output cannot be written\n");
   free(report);
   sl_model_free(model);
   sl_close(context);
   sl_loader_free(test), sl_loader_free(batches);
   sl_dataset_free(test_set), sl_dataset_free(train_set);
-  return status == SL_OK && !lost ? 0 : 1;
+  return status == SL_OK ? 0 : 1;
 }

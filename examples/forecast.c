@@ -124,13 +124,14 @@ int main(int argc, char **argv) {
          naive_error(&test, TEST), (double)noise);
   TRY(sl_model_save(model, "forecast.json"));
 out:
-  if (status != SL_OK) fprintf(stderr, "forecast: %s\n", sl_error());
-  const bool lost = fflush(stdout) != 0 || ferror(stdout);
-  if (lost) fprintf(stderr, "forecast: the output cannot be written\n");
+  if (status != SL_OK)
+    fprintf(stderr, "forecast: %s\n", sl_error());
+  else if (fflush(stdout) != 0 || ferror(stdout))
+    status = SL_IO, fprintf(stderr, "forecast: the output cannot be written\n");
   sl_trainer_free(trainer);
   sl_model_free(model);
   sl_close(context);
   sl_loader_free(test_batches), sl_loader_free(batches);
   sl_dataset_free(test_set), sl_dataset_free(train_set);
-  return status == SL_OK && !lost ? 0 : 1;
+  return status == SL_OK ? 0 : 1;
 }

@@ -158,13 +158,14 @@ int main(int argc, char **argv) {
   printf("RMSE %.4f, the noise's is %.4f: the model's own error is %.4f\n", rmse, (double)noise,
          sqrt(fmax(0, rmse * rmse - (double)(noise * noise))));
 out:
-  if (status != SL_OK) fprintf(stderr, "surrogate: %s\n", sl_error());
-  const bool lost = fflush(stdout) != 0 || ferror(stdout);
-  if (lost) fprintf(stderr, "surrogate: the output cannot be written\n");
+  if (status != SL_OK)
+    fprintf(stderr, "surrogate: %s\n", sl_error());
+  else if (fflush(stdout) != 0 || ferror(stdout))
+    status = SL_IO, fprintf(stderr, "surrogate: the output cannot be written\n");
   sl_trainer_free(trainer);
   sl_model_free(model);
   sl_close(context);
   sl_loader_free(test_batches), sl_loader_free(batches);
   sl_dataset_free(test_set), sl_dataset_free(train_set);
-  return status == SL_OK && !lost ? 0 : 1;
+  return status == SL_OK ? 0 : 1;
 }

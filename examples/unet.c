@@ -132,13 +132,14 @@ int main(int argc, char **argv) {
   TRY(sl_model_note_data(model, set, &options.loss));
   TRY(sl_model_save(model, "unet.json"));
 out:
-  if (status != SL_OK) fprintf(stderr, "unet: %s\n", sl_error());
-  const bool lost = fflush(stdout) != 0 || ferror(stdout);
-  if (lost) fprintf(stderr, "unet: the output cannot be written\n");
+  if (status != SL_OK)
+    fprintf(stderr, "unet: %s\n", sl_error());
+  else if (fflush(stdout) != 0 || ferror(stdout))
+    status = SL_IO, fprintf(stderr, "unet: the output cannot be written\n");
   sl_trainer_free(trainer);
   sl_model_free(model);
   sl_close(context);
   sl_loader_free(batches);
   sl_dataset_free(set);
-  return status == SL_OK && !lost ? 0 : 1;
+  return status == SL_OK ? 0 : 1;
 }
