@@ -158,6 +158,9 @@ static int try_private(struct sl__model_folder *f, const char *above) {
     if (f->lock < 0 && (errno == EWOULDBLOCK || errno == ENOENT)) return EAGAIN;
     error = try_file(f->private);
     if (error) rmdir(f->private);
+    if (error && f->lock >= 0) close(f->lock);
+    if (error) f->lock = -1;
+    if (error == ENOENT) return EAGAIN;
   }
   if (error) f->private[0] = '\0';
   return error;
