@@ -1,4 +1,4 @@
-/* Comparing lines and failures of all ranks. */
+/* Comparing lines, failures and flags of all ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,5 +167,19 @@ enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   if (from >= 0) status = sl__fail(report.status, "%s", report.text);
 out:
   free(first);
+  return status;
+}
+
+enum sl_status sl__net_any(struct sl__net *net, bool *flag) {
+  enum sl_status status;
+  int size = sl__net_size(net);
+  uint8_t any = *flag, *all = sl__net_rank(net) ? NULL : sl__alloc((size_t)size, 1, "ranks");
+  if (!sl__net_rank(net) && !all) return SL_NO_MEMORY;
+  SL__TRY(sl__net_gather(net, &any, sizeof any, all));
+  for (int r = 0; all && r < size; r++) any |= all[r];
+  status = sl__net_broadcast(net, &any, sizeof any);
+  *flag = any != 0;
+out:
+  free(all);
   return status;
 }

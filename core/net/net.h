@@ -74,6 +74,8 @@ enum sl_status sl__net_gather(struct sl__net *net, const void *mine, size_t byte
 enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes);
 /* The same for a rank that only serves others: rank 0 may take any time to call it. */
 enum sl_status sl__net_broadcast_no_timeout(struct sl__net *net, void *data, size_t bytes);
+/* Is the flag set on any rank? */
+enum sl_status sl__net_any(struct sl__net *net, bool *flag);
 enum sl_status sl__net_barrier(struct sl__net *net);
 /* The barrier of a rank that closes its context: SL_LOST if other ranks do not close theirs. */
 enum sl_status sl__net_final_barrier(struct sl__net *net);

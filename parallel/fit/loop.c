@@ -89,7 +89,7 @@ static enum sl_status settle(struct sl__fit *fit) {
 /* Before the first step no report says whether on_begin asked to stop, on any rank. */
 static enum sl_status begin_stopped(struct sl__fit *fit) {
   fit->stopped = fit->trainer->stop;
-  return fit->distributed ? sl__trainer_any(fit->trainer, &fit->stopped) : SL_OK;
+  return fit->distributed ? sl__net_any(fit->context->net, &fit->stopped) : SL_OK;
 }
 
 /* A callback may have asked to stop; over ranks a later step says so to all. */

@@ -236,18 +236,9 @@ out:
 
 /* One rank's wish to stop becomes that of all. A worker's comes with its pushes, too. */
 static enum sl_status exchange_stop(struct sl__exchange *x, bool wish) {
-  struct sl__net *net = x->context->net;
-  struct sl__parameter_server *server = x->server;
-  enum sl_status status = SL_NO_MEMORY;
-  int32_t stop = server->met.stop || wish;
-  int32_t *all = sl__alloc((size_t)x->ranks.size, sizeof *all, "ranks");
-  if (!all) return status;
-  SL__TRY(sl__net_gather(net, &stop, sizeof stop, all));
-  for (int r = 0; r < x->ranks.size && !x->ranks.rank; r++) stop |= all[r];
-  SL__TRY(sl__net_broadcast(net, &stop, sizeof stop));
-  server->met.stop = stop;
-out:
-  free(all);
+  bool stop = x->server->met.stop || wish;
+  enum sl_status status = sl__net_any(x->context->net, &stop);
+  if (status == SL_OK) x->server->met.stop = stop;
   return status;
 }
 

@@ -164,19 +164,6 @@ out:
   return status;
 }
 
-enum sl_status sl__trainer_any(const struct sl_trainer *t, bool *flag) {
-  struct sl__net *net = t->model->context->net;
-  enum sl_status status;
-  bool *all = sl__alloc((size_t)t->ranks.size, sizeof *all, "flags of all ranks");
-  if (!all) return SL_NO_MEMORY; /* which the caller announces */
-  SL__TRY(sl__net_gather(net, flag, sizeof *flag, all));
-  for (int r = 0; r < t->ranks.size && !t->ranks.rank; r++) *flag |= all[r];
-  status = sl__net_broadcast(net, flag, sizeof *flag);
-out:
-  free(all);
-  return status;
-}
-
 enum sl_status sl__trainer_fetch_weights(struct sl_trainer *t) {
   struct sl__net *net = t->model->context->net;
   enum sl_status status = SL_OK;

@@ -17,9 +17,6 @@ enum sl_status sl__trainer_join_ranks(struct sl_trainer *trainer,
 /* Collective: all ranks get the buffers (running statistics) of the first worker. */
 enum sl_status sl__trainer_share_buffers(struct sl_trainer *trainer);
 
-/* Collective: is the flag set on any rank? */
-enum sl_status sl__trainer_any(const struct sl_trainer *trainer, bool *flag);
-
 /* Collective: each of these numbers of the workers becomes their sum, in the order of the workers.
  * Those of other ranks do not count. */
 enum sl_status sl__trainer_sum(const struct sl_trainer *trainer, double numbers[SL_MAX_FIELDS]);

@@ -158,17 +158,22 @@ static void write_setting(FILE *out, const struct report *report, const char *ke
   fputs("</tr>\n", out);
 }
 
+/* As json_object_update_missing, which does not tell that it has no memory. */
+static void add_missing(json_t *keys, json_t *options) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(options, key, value) {
+    if (json_object_get(keys, key)) continue;
+    if (json_object_set(keys, key, value) != 0) html_lacks_memory();
+  }
+}
+
 /* All keys of all runs, each once. NULL without memory. */
 static json_t *all_keys(const struct report *report) {
-  json_t *keys = json_object(), *value;
-  const char *key;
+  json_t *keys = json_object();
   if (!keys) html_lacks_memory();
-  for (size_t i = 0; keys && i < report->count; i++) {
-    json_object_foreach(
-        (json_t *)part_of(report, i, "options"), key,
-        value) if (!json_object_get(keys, key) && json_object_set(keys, key, value) != 0)
-        html_lacks_memory(); /* json_object_update_missing would not tell */
-  }
+  for (size_t i = 0; keys && i < report->count; i++)
+    add_missing(keys, (json_t *)part_of(report, i, "options"));
   return keys;
 }
 
