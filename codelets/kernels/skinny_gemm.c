@@ -175,17 +175,51 @@ static void run_panels(const struct width *w, int64_t rows, int64_t length, cons
   }
 }
 
+/* y^T = bias + W x^T, x^T being one panel: x and y are transposed, not W, which is read where it
+ * lies. Faster if the rows fill whole vectors of the panel and sums are long, measured; the next
+ * rows of W must be prefetched. The sums, thus the bits, are those of run_panels. */
+static bool transposing_x_pays(const struct width *w, int64_t rows, int64_t length) {
+  const int64_t least = 400;
+  return rows % w->lanes == 0 && rows <= VECTORS * w->lanes && length >= least && length <= LENGTH;
+}
+
+/* Whole blocks of columns, from `first` on. */
+static void run_transposed(const struct width *w, int64_t rows, int64_t length, const float *x,
+                           const float *weight, const float *bias, float *y, int64_t y_pitch,
+                           int64_t first, int64_t last) {
+  enum { BLOCK = SL__SKINNY_GEMM_COLUMNS };
+  _Alignas(64) float panel[LENGTH * BLOCK], sum[BLOCK * BLOCK];
+  run_tile *const *tiles = w->tiles[rows / w->lanes];
+  const struct begin begin = {bias ? sum : NULL, BLOCK, false};
+  const float *row[BLOCK];
+  int most = most_rows(tiles);
+  turn(w, (int)rows, length, x, 0, length, panel);
+  for (int i = 0; i < BLOCK; i++) row[i] = sum + i * BLOCK;
+  for (int64_t c = first; c < last; c += BLOCK) {
+    bool is_last = c + BLOCK == last;
+    struct ahead ahead = {weight + (c + most) * length, is_last ? 0 : most, NULL};
+    for (int i = 0; i < BLOCK * BLOCK && bias; i++) sum[i] = bias[c + i / BLOCK];
+    run_rows(tiles, BLOCK, weight + c * length, length, panel, length, sum, BLOCK, begin, &ahead);
+    w->pack(row, BLOCK / w->lanes, rows, y + c, y_pitch);
+  }
+}
+
 /* Many rows in blocks of equal size: x's rows of a block stay in the second-level cache. */
 void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, const float *x,
                              const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
   int64_t last = end * SL__SKINNY_GEMM_COLUMNS < columns ? end * SL__SKINNY_GEMM_COLUMNS : columns;
-  int64_t blocks = (rows + ROWS - 1) / ROWS;
-  for (int64_t i = 0; i < blocks; i++) {
+  int64_t begin = first * SL__SKINNY_GEMM_COLUMNS, blocks = (rows + ROWS - 1) / ROWS;
+  if (!is_transposed && transposing_x_pays(&w, rows, length)) {
+    int64_t whole = last / SL__SKINNY_GEMM_COLUMNS * SL__SKINNY_GEMM_COLUMNS;
+    run_transposed(&w, rows, length, x, weight, bias, y, y_pitch, begin, whole);
+    begin = whole;
+  }
+  for (int64_t i = 0; i < blocks && begin < last; i++) {
     int64_t r = rows * i / blocks, next = rows * (i + 1) / blocks;
     run_panels(&w, next - r, length, x + r * length, weight, is_transposed, bias, y + r * y_pitch,
-               y_pitch, first * SL__SKINNY_GEMM_COLUMNS, last);
+               y_pitch, begin, last);
   }
 }
 

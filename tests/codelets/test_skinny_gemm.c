@@ -146,6 +146,19 @@ static void large_products_are_the_sums(void **state) {
   check(779, 9, 17, true);
 }
 
+/* Long sums of whole vectors of rows, for which x and y are transposed, not W: blocks of columns
+ * that are whole, and the rest of W; and rows for which W is. compare, check_turned and check_alike
+ * know one order of sums for both. */
+static void x_is_transposed(void **state) {
+  static const int64_t rows[] = {4, 8, 16, 32, 48, 64, 63, 80}, columns[] = {63, 64, 149};
+  (void)state;
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+      check(rows[r], c % 2 ? 400 : 411, columns[c], (r + c) % 2);
+  check(16, 1024, 128, true);
+  check(16, 1025, 128, true);
+}
+
 /* Zero times infinity is no number: what is over at the end of a row must not be multiplied. */
 static void rows_do_not_meet(void **state) {
   enum { LENGTH = 37, COLUMNS = 19 };
@@ -164,8 +177,8 @@ static void rows_do_not_meet(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_the_sums),
-                                     cmocka_unit_test(large_products_are_the_sums),
-                                     cmocka_unit_test(rows_do_not_meet)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(products_are_the_sums), cmocka_unit_test(large_products_are_the_sums),
+      cmocka_unit_test(x_is_transposed), cmocka_unit_test(rows_do_not_meet)};
   return cmocka_run_group_tests_name("few", tests, NULL, NULL);
 }
