@@ -206,6 +206,23 @@ static enum sl_status refuse(const struct sl__admission *a, const struct sl__adm
       t->operation, t->layer, digits, limit / 1e6, digits, needed / 1e6);
 }
 
+/* StarPU would wait for ever for memory that the limit can never give. */
+static enum sl_status check_tensor(void *admission, const struct sl__tensor *tensor) {
+  struct sl__admission *a = admission;
+  if (!a->limit || starpu_data_test_if_allocated_on_node(tensor->handle, STARPU_MAIN_RAM))
+    return SL_OK;
+  pthread_mutex_lock(&a->mutex);
+  size_t need = tensor->bytes + a->fixed;
+  pthread_mutex_unlock(&a->mutex);
+  if (need <= a->limit) return SL_OK;
+  int digits = sl__megabyte_digits((double)need, (double)a->limit);
+  return sl__fail(
+      SL_NO_MEMORY,
+      "a tensor needs %.*f MB of main memory at once, but the limit is %.*f MB; raise it "
+      "(this tensor alone takes cpu=%zuM)",
+      digits, (double)need / 1e6, digits, (double)a->limit / 1e6, (need + (1 << 20) - 1) >> 20);
+}
+
 /* Bytes of its own tensors, and of those that cannot move. */
 static size_t own_bytes(const struct sl__admission *a, const struct sl__admitted_task *t) {
   size_t bytes = t->scratch + a->fixed;
@@ -317,7 +334,8 @@ static enum sl_status register_with(struct sl_context *context, struct sl__admis
   const struct sl__health_check health = {
       .check = check, .waits = waits, .is_running = is_running, .data = a};
   enum sl_status status = sl__submit_hook_add(context, &hook);
-  context->hooks.tensor = (struct sl__tensor_hook){.pinned = pinned, .freed = freed, .data = a};
+  context->hooks.tensor =
+      (struct sl__tensor_hook){.pinned = pinned, .freed = freed, .check = check_tensor, .data = a};
   return status == SL_OK ? sl__health_check_add(context, &health) : status;
 }
 

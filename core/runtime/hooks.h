@@ -43,6 +43,8 @@ struct sl__health_check {
 struct sl__tensor_hook {
   void (*pinned)(void *data, int64_t bytes); /* main memory that cannot move comes, or goes (< 0) */
   void (*freed)(void *data, struct sl__tensor *tensor);
+  /* Before a tensor is brought to main memory for the program: can it ever be there? */
+  enum sl_status (*check)(void *data, const struct sl__tensor *tensor);
   void *data;
 };
 

@@ -135,6 +135,8 @@ static enum sl_status acquire_or_lose(struct sl__tensor *tensor,
 enum sl_status sl__acquire(struct sl__tensor *tensor, enum starpu_data_access_mode mode) {
   struct sl_context *c = tensor->context;
   enum sl_status status = sl__fork_check(c);
+  const struct sl__tensor_hook *hook = &c->hooks.tensor;
+  if (status == SL_OK && hook->check) status = hook->check(hook->data, tensor);
   if (status != SL_OK) return status;
   sl__cuda_settle(-1); /* StarPU may allocate the tensor's copy in this thread */
   if (c->may_chain || must_poll(c)) return acquire_or_lose(tensor, mode);

@@ -10,6 +10,7 @@
 
 #include "core/base/json.h"
 #include "core/base/numbers.h"
+#include "core/base/text.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -239,13 +240,13 @@ static void print_value(FILE *out, const json_t *value) {
 }
 
 char *sl__fit_changes(const char *before, const char *now) {
-  char *changes = NULL;
-  size_t size;
+  char *changes;
+  struct sl__text text;
   const char *key;
   json_t *value;
   json_t *old = before ? load_object(before) : NULL;
   json_t *new = load_object(now);
-  FILE *out = open_memstream(&changes, &size);
+  FILE *out = sl__text_begin(&text);
   json_object_foreach(new, key, value) {
     const json_t *was = json_object_get(old, key);
     if (!out || !old || json_equal(was, value) || !strcmp(key, "fit")) continue;
@@ -254,7 +255,7 @@ char *sl__fit_changes(const char *before, const char *now) {
     fputs(" -> ", out);
     print_value(out, value);
   }
-  if (out) fclose(out);
+  sl__text_end(&text, "the changes of options", &changes);
   json_decref(old);
   json_decref(new);
   return changes;

@@ -231,6 +231,27 @@ static void test_too_large(void **state) {
   sl_close(context);
 }
 
+/* Nor can the program write it: StarPU would wait for memory for ever. */
+static void test_too_large_to_write(void **state) {
+  (void)state;
+  const int64_t count = 5 << 18;
+  float *values = calloc((size_t)count, sizeof *values);
+  struct sl__tensor *t;
+  for (int swaps = 0; swaps < 2; swaps++) {
+    struct sl_context *context = open_limited("cpu=4M", swaps ? folder : NULL, 0);
+    OK(sl__tensor_temporary(context, &SL_SHAPE(count), SL_F32, &t));
+    FAILS(sl__tensor_write(t, values), SL_NO_MEMORY,
+          "a tensor needs 5.2 MB of main memory at once, but the limit is 4.2 MB; raise it (this "
+          "tensor alone takes cpu=5M)");
+    sl__tensor_free(t);
+    OK(sl__tensor_temporary(context, &SL_SHAPE(1 << 18), SL_F32, &t));
+    OK(sl__tensor_write(t, values));
+    sl__tensor_free(t);
+    sl_close(context);
+  }
+  free(values);
+}
+
 /* Without a swap folder nothing leaves. */
 static void test_used_up(void **state) {
   (void)state;
@@ -313,13 +334,18 @@ static void test_stall(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lists),   cmocka_unit_test(test_folders),
-      cmocka_unit_test(test_options), cmocka_unit_test(test_environment),
-      cmocka_unit_test(test_shapes),  cmocka_unit_test(test_out_and_in),
-      cmocka_unit_test(test_pieces),  cmocka_unit_test(test_too_large),
-      cmocka_unit_test(test_used_up), cmocka_unit_test(test_long_task),
-      cmocka_unit_test(test_stall)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists),
+                                     cmocka_unit_test(test_folders),
+                                     cmocka_unit_test(test_options),
+                                     cmocka_unit_test(test_environment),
+                                     cmocka_unit_test(test_shapes),
+                                     cmocka_unit_test(test_out_and_in),
+                                     cmocka_unit_test(test_pieces),
+                                     cmocka_unit_test(test_too_large),
+                                     cmocka_unit_test(test_too_large_to_write),
+                                     cmocka_unit_test(test_used_up),
+                                     cmocka_unit_test(test_long_task),
+                                     cmocka_unit_test(test_stall)};
   unsetenv("STARPU_PREFETCH");
   if (!mkdtemp(folder)) return 1;
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #include "core/base/json.h"
 #include "core/base/replace.h"
 #include "tools/common/command_line.h"
+#include "tools/common/memory_text.h"
 
 enum { FIRST_KEY = 256, KEY_MANUAL = 0x10000, KEY_COMPLETION };
 
@@ -84,17 +85,15 @@ static const char *default_of(const struct option_row *row, const void *values) 
 char *option_help(const struct option_row *row, const void *values) {
   const char *help = row->help_of ? row->help_of() : row->help;
   const char *value = values ? default_of(row, values) : NULL;
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
+  struct memory_text text;
+  FILE *out = memory_text_begin(&text);
   if (!out) return NULL;
   if (!value && values && row->unset_of) value = row->unset_of(values);
   if (value)
     fprintf(out, *value ? "%s (default %s)" : "%s (default)", help, value);
   else
     fprintf(out, row->unset ? "%s (default: %s)" : "%s", help, row->unset);
-  fclose(out);
-  return text;
+  return memory_text_end(&text, NULL);
 }
 
 /* Both kinds of whole numbers: strtoull knows all values of either. */
@@ -423,16 +422,14 @@ static void fill_options(const struct option_program *program, struct argp_optio
 
 /* What --help has around the options. */
 static char *help_text(const struct option_program *program) {
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
+  struct memory_text text;
+  FILE *out = memory_text_begin(&text);
   if (!out) return NULL;
   fprintf(out, "%s\v", program->about);
   if (program->description) fprintf(out, "%s\n\n", program->description);
   fprintf(out, "Exit status: %s", program->exit_status ? program->exit_status : OPTION_EXIT_STATUS);
   if (program->examples) fprintf(out, "\n\nExamples:\n%s", program->examples);
-  fclose(out);
-  return text;
+  return memory_text_end(&text, NULL);
 }
 
 void option_parse(const struct option_program *program, int argc, char **argv) {

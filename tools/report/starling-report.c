@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/common/command_line.h"
+#include "tools/common/memory_text.h"
 #include "tools/common/option_table.h"
 #include "tools/common/output.h"
 #include "tools/report/page.h"
@@ -140,12 +141,11 @@ static int read_all(struct input *input) {
 }
 
 static int write_page(const struct input *input) {
-  char *bytes = NULL;
-  size_t size;
-  FILE *out = open_memstream(&bytes, &size);
-  bool good = out && report_write(out, &input->report);
-  if ((out && fclose(out) != 0) || !bytes) good = false;
-  int error = good ? output_bytes(input->output, bytes, size) : ENOMEM;
+  struct memory_text stream;
+  size_t size = 0;
+  bool good = memory_text_begin(&stream) && report_write(stream.out, &input->report);
+  char *bytes = memory_text_end(&stream, &size);
+  int error = good && bytes ? output_bytes(input->output, bytes, size) : ENOMEM;
   free(bytes);
   if (!error) return EXIT_DONE;
   fprintf(stderr, "starling-report: %s: cannot be written: %s\n", input->output, strerror(error));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/memory_text.h"
 #include "tools/common/metric_names.h"
 #include "tools/report/html.h"
 #include "tools/report/page.h"
@@ -175,13 +176,11 @@ static const struct fact facts[] = {{"Program", tell_program, false},
 
 /* The caller frees it. NULL: unknown, or no memory (html_lacks_memory). */
 static char *fact_text(const struct fact *fact, const struct view *view) {
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
-  if (out) fact->tell(out, view);
-  if (!out || ferror(out)) html_lacks_memory();
-  if (out && (fclose(out) != 0 || !text)) html_lacks_memory(); /* glibc's fclose tells nothing */
-  if (text && size) return text;
+  struct memory_text stream;
+  if (memory_text_begin(&stream)) fact->tell(stream.out, view);
+  char *text = memory_text_end(&stream, NULL);
+  if (!text) html_lacks_memory();
+  if (text && *text) return text;
   free(text);
   return NULL;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/common/command_line.h"
+#include "tools/common/memory_text.h"
 #include "tools/common/option_table.h"
 #include "tools/common/output.h"
 #include "tools/trace/gantt.h"
@@ -123,12 +124,11 @@ static int fail_file(const char *path, int error) {
 /* ---- output ---- */
 
 static int write_text(const struct report *report, const char *path) {
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
-  if (!out) return ENOMEM;
-  bool whole = report_print(report, out) && !ferror(out);
-  int error = fclose(out) == 0 && whole && text ? output_bytes(path, text, size) : ENOMEM;
+  struct memory_text stream;
+  size_t size = 0;
+  bool whole = memory_text_begin(&stream) && report_print(report, stream.out);
+  char *text = memory_text_end(&stream, &size);
+  int error = whole && text ? output_bytes(path, text, size) : ENOMEM;
   free(text);
   return error;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tools/common/command_line.h"
+#include "tools/common/memory_text.h"
 
 /* A word, quoted for a shell if it needs quotes. */
 static void print_word(FILE *out, const char *word) {
@@ -20,9 +21,8 @@ static void print_word(FILE *out, const char *word) {
 
 char *command_text(int argc, char **argv) {
   static const char hidden[] = ".libs/";
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
+  struct memory_text stream;
+  FILE *out = memory_text_begin(&stream);
   if (!out) return strdup("");
   const char *folder = strstr(argv[0], hidden);
   if (folder)
@@ -33,6 +33,6 @@ char *command_text(int argc, char **argv) {
     fputc(' ', out);
     print_word(out, argv[i]);
   }
-  fclose(out);
+  char *text = memory_text_end(&stream, NULL);
   return text ? text : strdup("");
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/common/memory_text.h"
 #include "tools/train/ranks.h"
 
 extern char **environ;
@@ -22,13 +23,11 @@ static void print_options(FILE *out, const struct option_set *set) {
                                    .count = 1,
                                    .values = set->values,
                                    .given = set->given ? set->given + i : NULL};
-    char *line = NULL;
-    size_t size;
-    FILE *text = row->name ? open_memstream(&line, &size) : NULL;
-    if (!text) continue;
-    option_print(text, &one, 0);
-    fclose(text);
-    if (!line) continue; /* no memory */
+    struct memory_text text;
+    if (!row->name || !memory_text_begin(&text)) continue;
+    option_print(text.out, &one, 0);
+    char *line = memory_text_end(&text, NULL);
+    if (!line) continue;
     line[strcspn(line, "\n")] = '\0';
     const char *value = strchr(line, ' ') ? strchr(line, ' ') + 1 : "";
     if (!*line) {
@@ -110,9 +109,8 @@ static void print_state(FILE *out, const struct failure_report *report) {
 }
 
 static char *compose(const struct failure_report *report, const char *message) {
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
+  struct memory_text text;
+  FILE *out = memory_text_begin(&text);
   if (!out) return NULL;
   fprintf(out,
           "Report of a failure of %s (Starling). Paths, addresses and the names of this host and "
@@ -127,8 +125,7 @@ static char *compose(const struct failure_report *report, const char *message) {
     print_lines(out, report);
   }
   print_state(out, report);
-  fclose(out);
-  return text;
+  return memory_text_end(&text, NULL);
 }
 
 /* ---- fatal signals ---- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/json.h"
+#include "tools/common/memory_text.h"
 
 static int stages_of(const struct session *session) {
   struct sl_layer_place place;
@@ -47,13 +48,11 @@ char *options_logged(const struct session *session) {
 
 /* "cpu:0,cpu:1", or "any" */
 static json_t *devices_json(const struct sl_context *context) {
-  char *list = NULL;
-  size_t size;
-  FILE *out = open_memstream(&list, &size);
-  if (!out) return NULL;
-  for (int i = 0; i < sl_device_count(context); i++)
+  struct memory_text stream;
+  FILE *out = memory_text_begin(&stream);
+  for (int i = 0; out && i < sl_device_count(context); i++)
     fprintf(out, "%s%s", i ? "," : "", sl_device_name(context, i));
-  fclose(out);
+  char *list = memory_text_end(&stream, NULL);
   json_t *text = json_string(list);
   free(list);
   return text;

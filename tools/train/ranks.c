@@ -6,6 +6,7 @@
 
 #include "core/base/hash.h"
 #include "data/dataset.h"
+#include "tools/common/memory_text.h"
 
 bool ranks_wanted(const struct cli *cli) { return cli->kvstore >= SL_KVSTORE_DIST_SYNC; }
 
@@ -74,21 +75,21 @@ static enum sl_status describe_data(const char *option, const struct sl_dataset 
 enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
                            const struct sl_dataset *train, const struct sl_dataset *test) {
   const struct option_set shared = cli_set(cli);
-  char *lines = NULL;
-  size_t size;
+  struct memory_text stream;
   enum sl_status status = SL_NO_MEMORY;
-  FILE *out = open_memstream(&lines, &size);
+  FILE *out = memory_text_begin(&stream);
   if (out) {
     option_print(out, &shared, OPTION_ALIKE);
     status = describe_data("data", train, out);
     if (status == SL_OK && test) status = describe_data("validation", test, out);
     option_print(out, &cli->own, OPTION_ALIKE);
-    fclose(out);
   }
+  char *lines = memory_text_end(&stream, NULL);
+  if (status == SL_OK && !lines) status = SL_NO_MEMORY;
   /* one rank may fail to read its samples */
   status = sl_share(context, status,
                     status == SL_NO_MEMORY ? "no memory to compare the ranks" : sl_error());
-  if (status == SL_OK) status = sl_agree(context, lines ? lines : "(no memory)");
+  if (status == SL_OK) status = sl_agree(context, lines);
   free(lines);
   return status;
 }
