@@ -11,7 +11,7 @@ enum {
   GROUP = SL__SKINNY_GEMM_COLUMNS, /* samples that are packed together */
   SAMPLES = 1024,                  /* maximum of all terms, in whole groups */
   ROWS = 48,                       /* of a tile, whose sums stay in the first-level cache */
-  PACKED = 96 << 10,               /* floats of dy that are transposed for all columns */
+  PACKED = 160 << 10,              /* floats of x and dy that are packed at a time */
   BIASES = 256,                    /* whose gradients are summed together */
   FEW = 64                         /* rows whose sum is a float */
 };
@@ -53,12 +53,14 @@ static void run_tile(const struct sl__weight_gradient *g, const float *dy, int64
                         t ? SL__SKINNY_GEMM_ADD : SL__SKINNY_GEMM_WRITE, NULL, lanes);
 }
 
-/* Rows whose dy is transposed once for all columns of x; these are packed once for the rows. */
+/* Rows whose dy is transposed once for all columns of x; these are packed once for the rows, in
+ * front of dy, which has the rest of `packed`. */
 static void run_rows(const struct sl__weight_gradient *g, int64_t first, int64_t rows, int lanes,
                      sl__use_gradient_tile *use, void *data) {
-  _Alignas(64) float dy[PACKED], x[SAMPLES * COLUMNS], sum[ROWS * COLUMNS];
+  _Alignas(64) float packed[PACKED], sum[ROWS * COLUMNS];
   int64_t pitch = pitch_of(g->samples), dy_each = pitch * rows,
           x_each = padded(g->samples) * COLUMNS;
+  float *x = packed, *dy = packed + g->terms * x_each;
   for (int t = 0; t < g->terms; t++)
     transpose_dy(g, g->term[t].dy, first, rows, lanes, dy + t * dy_each);
   for (int64_t column = 0; column < g->in; column += COLUMNS) {
@@ -76,7 +78,8 @@ static void run_rows(const struct sl__weight_gradient *g, int64_t first, int64_t
 }
 
 int64_t sl__weight_gradient_rows(int64_t samples, int terms) {
-  return PACKED / (pitch_of(samples) * terms) / ROWS * ROWS;
+  int64_t columns = padded(samples) * terms * COLUMNS;
+  return (PACKED - columns) / (pitch_of(samples) * terms) / ROWS * ROWS;
 }
 
 void sl__weight_gradient(const struct sl__weight_gradient *g, int64_t first, int64_t end,
