@@ -370,6 +370,7 @@ static enum sl_status end(struct sl__fit *fit, enum sl_status status) {
   if (fit->result.end == SL_FIT_EARLY && !fit->rank)
     sl__progress_print(&fit->progress, "Ended early    %s", early_text(fit, early, sizeof early));
   if (status != SL_OK && fit->distributed && !fit->common) sl_leave(fit->context, message);
+  if (status != SL_OK) sl__trainer_rest(fit->trainer);
   close_all(fit);
   fit->result.common = status != SL_OK && fit->common;
   return status == SL_OK ? SL_OK : sl__fail(status, "%s", message);

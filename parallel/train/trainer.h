@@ -103,6 +103,11 @@ enum sl_status sl__trainer_check(const struct sl_trainer_options *options);
 /* SL_BAD_ARGUMENT if a step has failed. */
 enum sl_status sl__trainer_check_alive(const struct sl_trainer *trainer);
 
+/* Behind a failure: waits for the pending steps, since the program may end by exit next, which
+ * takes memory and code of libraries away from workers that run. The thread's message stays. Steps
+ * over ranks may wait for other ranks: they go on. */
+void sl__trainer_rest(struct sl_trainer *trainer);
+
 /* SL_BAD_ARGUMENT if a step has failed, or steps are pending. */
 enum sl_status sl__trainer_drained(const struct sl_trainer *trainer);
 

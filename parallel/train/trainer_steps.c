@@ -336,6 +336,19 @@ static enum sl_status announce(struct sl_trainer *t, enum sl_status status) {
   return status;
 }
 
+void sl__trainer_rest(struct sl_trainer *t) {
+  char message[1200];
+  if (t->ranks.size) return;
+  snprintf(message, sizeof message, "%s", sl_error());
+  enum sl_status status = sl__wait_for_all(t->model->context);
+  if (status != SL_OK) sl__fail(status, "%s", message);
+}
+
+static void note_end(struct sl_trainer *t, enum sl_status status) {
+  t->failed = status != SL_OK;
+  if (t->failed) sl__trainer_rest(t);
+}
+
 /* A refusal, which all ranks see alike, leaves the trainer as it was. Without a common step the
  * other ranks would not know of it: there it is a failure. */
 static enum sl_status take_loader(struct sl_trainer *t, const struct sl_loader *loader) {
@@ -426,7 +439,7 @@ enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loa
     *reported = status == SL_OK;
   }
   if (status == SL_OK) status = announce(trainer, submit(trainer, loader, true));
-  trainer->failed = status != SL_OK;
+  note_end(trainer, status);
 out:
   return status;
 }
@@ -452,7 +465,7 @@ enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_report *re
     status = finish(trainer, report);
     *reported = status == SL_OK;
   }
-  trainer->failed = status != SL_OK;
+  note_end(trainer, status);
 out:
   return status;
 }
@@ -487,7 +500,7 @@ static enum sl_status evaluate(struct sl_trainer *trainer, struct sl_loader *loa
     status = finish(trainer, &r);
     if (status == SL_OK) add_report(trainer, &r, &s);
   }
-  trainer->failed = status != SL_OK;
+  note_end(trainer, status);
   *loss = 0;
   for (int i = 0; i < sl__loss_terms(&trainer->loss); i++) {
     parts[i] = s.terms[i] > 0 ? s.loss[i] / s.terms[i] : 0;
