@@ -484,6 +484,19 @@ static void add_report(const struct sl_trainer *t, const struct sl_report *r, st
   s->samples += (double)r->samples;
 }
 
+/* Each part's mean, and the loss of all. NaN where nothing counts: 0 would be the best of all. */
+static double mean_loss(const struct sl_trainer *t, const struct sums *s,
+                        double parts[SL_MAX_FIELDS]) {
+  double loss = NAN;
+  for (int i = 0; i < sl__loss_terms(&t->loss); i++) {
+    parts[i] = s->terms[i] > 0 ? s->loss[i] / s->terms[i] : NAN;
+    if (isnan(parts[i])) continue;
+    loss = isnan(loss) ? 0 : loss;
+    loss += (t->loss.part_count ? (double)t->loss.parts[i].weight : 1) * parts[i];
+  }
+  return loss;
+}
+
 static enum sl_status evaluate(struct sl_trainer *trainer, struct sl_loader *loader, double *loss,
                                double parts[SL_MAX_FIELDS], double *accuracy) {
   struct sums s = {0};
@@ -501,12 +514,8 @@ static enum sl_status evaluate(struct sl_trainer *trainer, struct sl_loader *loa
     if (status == SL_OK) add_report(trainer, &r, &s);
   }
   note_end(trainer, status);
-  *loss = 0;
-  for (int i = 0; i < sl__loss_terms(&trainer->loss); i++) {
-    parts[i] = s.terms[i] > 0 ? s.loss[i] / s.terms[i] : 0;
-    *loss += (trainer->loss.part_count ? (double)trainer->loss.parts[i].weight : 1) * parts[i];
-  }
-  *accuracy = s.samples > 0 ? s.right / s.samples : 0;
+  *loss = mean_loss(trainer, &s, parts);
+  *accuracy = s.samples > 0 ? s.right / s.samples : NAN;
 out:
   return status;
 }

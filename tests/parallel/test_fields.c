@@ -329,6 +329,27 @@ static void metrics_have_their_output(void **state) {
   sl_dataset_free(set);
 }
 
+/* Its loss was 0, as if all answers were right. */
+static void an_output_without_targets_has_no_loss(void **state) {
+  (void)state;
+  struct sl_dataset *set = f_set(true); /* borrows f_targets */
+  struct sl_model *model = f_model(context);
+  struct sl_loss_part parts[SL_MAX_FIELDS];
+  const struct sl_loss loss = f_loss(parts);
+  struct sl_evaluation *e;
+  for (int n = 0; n < F_COUNT; n++) f_targets[n * F_TARGETS + F_PLACE] = NAN;
+  OK(try_loss(model, set, &loss, NULL, &e));
+  assert_true(isnan(metric(e, "kind.loss")) && isnan(metric(e, "kind.accuracy")));
+  assert_true(fabs(e->loss - 0.5 * metric(e, "place.loss")) < 1e-6 && e->loss > 0);
+  sl_evaluation_free(e);
+  for (int i = 0; i < F_COUNT * F_TARGETS; i++) f_targets[i] = NAN;
+  OK(try_loss(model, set, &loss, NULL, &e));
+  assert_true(isnan(e->loss) && isnan(metric(e, "place.loss")));
+  sl_evaluation_free(e);
+  sl_model_free(model);
+  sl_dataset_free(set);
+}
+
 /* ---- files ---- */
 
 static void predict(struct sl_model *model, float *answers) {
@@ -551,6 +572,7 @@ int main(void) {
                                      cmocka_unit_test(evaluations_add_up_parts),
                                      cmocka_unit_test(parts_may_share_a_target),
                                      cmocka_unit_test(metrics_have_their_output),
+                                     cmocka_unit_test(an_output_without_targets_has_no_loss),
                                      cmocka_unit_test(files_keep_the_fields),
                                      cmocka_unit_test(damaged_files_are_refused),
                                      cmocka_unit_test(sets_are_checked),

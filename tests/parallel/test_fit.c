@@ -1288,6 +1288,37 @@ static void norms_above_all_floats(void **state) {
   assert_non_null(strstr(sl_error(), "the loss is not a number"));
 }
 
+/* The loss of a validation set without targets was 0, the best that there can be. */
+static void a_validation_without_targets_decides_nothing(void **state) {
+  (void)state;
+  static float x[8][2], y[8];
+  struct sl_fit_options options = {.epochs = 2, .best = in_folder("none.safetensors")};
+  struct sl_fit_result result;
+  struct run run = {0};
+  for (int i = 0; i < 2; i++) {
+    const struct sl_dataset_options about = {.name = i ? "unlabelled" : "training",
+                                             .sample = SL_SHAPE(2),
+                                             .target = SL_SHAPE(1),
+                                             .count = 8,
+                                             .missing = true};
+    for (int n = 0; n < 8; n++) y[n] = i ? NAN : 1;
+    OK(sl_dataset_floats(&about, x[0], y, NULL, false, &run.sets[i]));
+    OK(sl_loader_new(run.sets[i], &(struct sl_loader_options){.batch = 4}, &run.loaders[i]));
+  }
+  run.model = new_model(SL_SHAPE(2));
+  add_dense(run.model, "fc", 1, SL_INIT_DEFAULT);
+  OK(sl_trainer_new(run.model, &(struct sl_optimizer){0}, NULL,
+                    &(struct sl_trainer_options){.replicas = 2, .loss.kind = SL_LOSS_MSE},
+                    &run.trainer));
+  options.validation = run.loaders[1];
+  FAILS(sl_fit(run.trainer, run.loaders[0], &options, &result), SL_BAD_ARGUMENT,
+        "metric loss: is no number on unlabelled: all its targets or labels are missing");
+  options.best = NULL;
+  OK(sl_fit(run.trainer, run.loaders[0], &options, &result));
+  assert_true(isnan(result.last.loss) && !result.best.epoch);
+  close_run(&run);
+}
+
 /* As sl_model_note_data; what is noted already stays. */
 static void the_model_knows_its_data(void **state) {
   struct run run;
@@ -1420,6 +1451,7 @@ int main(void) {
       cmocka_unit_test(a_full_disk_leaves_whole_lines),
       cmocka_unit_test(metrics_of_targets),
       cmocka_unit_test(norms_above_all_floats),
+      cmocka_unit_test(a_validation_without_targets_decides_nothing),
       cmocka_unit_test(without_memory),
       cmocka_unit_test(the_model_knows_its_data),
       cmocka_unit_test(a_confusion_matrix_is_logged),
