@@ -282,13 +282,19 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
 static enum sl_status check_stats(const struct sl_trainer *t, const struct sl__pending_step *p,
                                   int i, const float *stats) {
   char of[96] = "";
+  long long step = (long long)p->report.step; /* of an evaluation: the next one's number */
+  const char *what = isnan(stats[0]) ? "not a number" : "infinite";
   if (t->loss.part_count) snprintf(of, sizeof of, ", output '%s'", t->loss.parts[i].field.name);
   if (stats[3] > 0) return sl__fail_bad_target(t, p, i, (double)stats[3]);
-  if (!isfinite(stats[0]))
+  if (isfinite(stats[0])) return SL_OK;
+  if (p->training)
     return sl__fail(SL_NOT_FINITE,
                     "step %lld%s: the loss is %s; lower the learning rate or clip the gradient",
-                    (long long)p->report.step, of, isnan(stats[0]) ? "not a number" : "infinite");
-  return SL_OK;
+                    step, of, what);
+  return sl__fail(SL_NOT_FINITE,
+                  "evaluation after %lld steps%s: the loss is %s; lower the learning rate, or look "
+                  "at the data and the weights",
+                  step, of, what);
 }
 
 /* The divisor of the mean of part i. With class weights it may be 0: all labels of the batch have

@@ -353,8 +353,8 @@ static void evaluation_counts_every_sample_once(void **state) {
   sl_model_free(m);
 }
 
-/* The first step's loss must be refused, in these words. */
-static void check_loss(const float *bias, const char *words) {
+/* The loss of the first step, or of an evaluation before it, must be refused, in these words. */
+static void check_loss(const float *bias, bool evaluates, const char *words) {
   struct sl_model *m = small_lenet();
   struct sl_dataset *data;
   struct sl_loader *loader;
@@ -366,6 +366,8 @@ static void check_loss(const float *bias, const char *words) {
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 32}, &loader));
   OK(sl_trainer_new(m, &sgd, NULL, NULL, &trainer));
   enum sl_status status = SL_OK;
+  double loss, accuracy;
+  if (evaluates) status = sl_trainer_evaluate(trainer, loader, &loss, &accuracy);
   for (int s = 0; s < 12 && status == SL_OK; s++)
     status = sl_trainer_step(trainer, loader, &report, &reported);
   FAILS(status, SL_NOT_FINITE, words);
@@ -380,9 +382,10 @@ static void check_loss(const float *bias, const char *words) {
 static void a_loss_that_is_not_finite_is_an_error(void **state) {
   (void)state;
   float bias[10] = {[3] = NAN};
-  check_loss(bias, "step 0: the loss is not a number");
+  check_loss(bias, false, "step 0: the loss is not a number");
+  check_loss(bias, true, "evaluation after 0 steps: the loss is not a number");
   for (int c = 0; c < 10; c++) bias[c] = c == 3 ? 3e38f : -3e38f;
-  check_loss(bias, "step 0: the loss is infinite");
+  check_loss(bias, false, "step 0: the loss is infinite");
 }
 
 static void what_does_not_fit_is_refused(void **state) {
