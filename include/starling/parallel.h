@@ -213,11 +213,11 @@ struct sl_report {
  * in turn, and each may be freed after the steps that read it (sl_loader_free).
  * \return SL_NOT_FINITE if a loss is not finite: the weights are lost from that step on, saved ones
  * are not; SL_BAD_ARGUMENT for a label outside the logits; SL_NO_MEMORY if the placement needs more
- * than a device has. After a failure only sl_trainer_free is legal; without ranks no step is pending
- * then, so that the program may exit. A loader that does not suit
- * (SL_BAD_SHAPE, SL_BAD_ARGUMENT: its samples, its targets, a batch that cannot be cut) is refused
- * before anything is computed, over ranks on all of them, and the trainer is as it was; only in
- * dist_async that is a failure, too. Evaluations and searches refuse it alike. */
+ * than a device has. After a failure only sl_trainer_free is legal; without ranks no step is
+ * pending then, so that the program may exit. A loader that does not suit (SL_BAD_SHAPE,
+ * SL_BAD_ARGUMENT: its samples, its targets, a batch that cannot be cut) is refused before anything
+ * is computed, over ranks on all of them, and the trainer is as it was; only in dist_async that is
+ * a failure, too. Evaluations and searches refuse it alike. */
 SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loader,
                                       struct sl_report *report, bool *reported);
 
