@@ -134,6 +134,22 @@ check "the text begins with the prompt" grep -q '^abc' "$work/out"
 verdict $? "a token outside the vocabulary is refused"
 check "in a line with the token's place" grep -q 'token' "$work/err"
 
+# ---- a text of one line ----
+# one_line NAME SAMPLES WORDS OPTIONS...: of its training part
+one_line() {
+  name=$1 samples=$2 words=$3; shift 3
+  train line.safetensors $small --steps 2 --data "$work/line.txt" "$@"
+  verdict $? "trains on a text of one line, $name"
+  check "its training part has $samples samples" grep -q "part: $samples samples;" "$work/out"
+  check "of $words whole words" grep -q "^Vocabulary  *$words " "$work/out"
+}
+awk 'BEGIN { for (i = 0; i < 4003; i++) printf "words " }' >"$work/line.txt"
+one_line "of words" 300 3 --level word
+echo >>"$work/line.txt"
+one_line "with a line end" 300 3 --level word
+awk 'BEGIN { for (i = 0; i < 2005; i++) printf "\303\251" }' >"$work/line.txt"
+one_line "of letters alone, each of two bytes" 401 3 --context 9
+
 # ---- bad input ----
 # refuses WORDS OPTIONS...: exit code 2, and one line with these words
 refuses() {

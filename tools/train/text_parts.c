@@ -13,11 +13,26 @@ static size_t line_end(const char *text, size_t size, size_t at) {
   return at < size ? at : size;
 }
 
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/* The end of the word that `at` is in; of one longer than a tenth of what follows, as in a text
+ * without blanks, of the character (UTF-8). */
+static size_t word_end(const char *text, size_t size, size_t at) {
+  size_t end = at, most = at + (size - at) / 10;
+  while (end < most && !is_blank(text[end])) end++;
+  if (end < most) return end + 1;
+  while (at < size && (text[at] & 0xC0) == 0x80) at++;
+  return at;
+}
+
 /* Nine tenths are for training, the next twentieth for validation; the last twentieth is not used.
+ * They end with a line, or with a word where the last tenth is one line, as of a text of one line.
  */
 static void split(const char *text, size_t size, struct text_parts *parts) {
-  size_t first = line_end(text, size, size / 10 * 9);
-  size_t second = line_end(text, size, first + size / 20);
+  size_t most = size / 10 * 9, first = line_end(text, size, most);
+  bool one_line = first == size && most > 0;
+  if (one_line) first = word_end(text, size, most);
+  size_t second = (one_line ? word_end : line_end)(text, size, first + size / 20);
   parts->train = (struct text_part){"the text, training part", text, first};
   parts->valid = (struct text_part){"the text, validation part", text + first, second - first};
 }
