@@ -56,4 +56,8 @@ struct sl__update sl__update_of(const struct sl_optimizer *settings, int64_t ste
 /* SL_BAD_ARGUMENT, naming the member, for a schedule that sl_schedule_parse would not give. */
 enum sl_status sl__schedule_check(const struct sl_schedule *schedule);
 
+/* What counts of a checked schedule, as text; ranks compare their texts. Returns text. */
+#define SL__SCHEDULE_TEXT 256
+const char *sl__schedule_text(const struct sl_schedule *schedule, char text[SL__SCHEDULE_TEXT]);
+
 #endif

@@ -1,6 +1,7 @@
 /* Learning-rate schedules: factors of the optimizer's rate. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,6 +180,35 @@ enum sl_status sl__schedule_check(const struct sl_schedule *s) {
     case SL_DROPS: return check_drops(s);
   }
   return sl__fail(SL_BAD_ARGUMENT, "schedule: there is no kind %d", (int)s->kind);
+}
+
+/* ---- as text ---- */
+
+static float gamma_of(const struct sl_schedule *s) { return s->gamma != 0 ? s->gamma : 0.1f; }
+
+const char *sl__schedule_text(const struct sl_schedule *s, char text[SL__SCHEDULE_TEXT]) {
+  char number[SL__FLOAT_TEXT];
+  size_t used = 0, size = SL__SCHEDULE_TEXT; /* 8 drops of 16 digits take 142 characters */
+  switch (s->kind) {
+    case SL_CONSTANT: used = (size_t)snprintf(text, size, "constant"); break;
+    case SL_STEP:
+      used = (size_t)snprintf(text, size, "step:%" PRId64 ":%s", s->period,
+                              sl__float_text(gamma_of(s), number));
+      break;
+    case SL_COSINE:
+      used = (size_t)snprintf(text, size, "cosine:%s of %" PRId64 " steps",
+                              sl__float_text(s->floor, number), s->total);
+      break;
+    case SL_DROPS:
+      used = (size_t)snprintf(text, size, "drops");
+      for (int i = 0; i < s->drop_count; i++)
+        used += (size_t)snprintf(text + used, size - used, ":%" PRId64, s->drop[i]);
+      used +=
+          (size_t)snprintf(text + used, size - used, " by %s", sl__float_text(gamma_of(s), number));
+      break;
+  }
+  if (s->warmup) snprintf(text + used, size - used, ",warmup:%" PRId64, s->warmup);
+  return text;
 }
 
 /* ---- the factor ---- */

@@ -50,7 +50,7 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
 /* One property a line, so that a message can name the first one that differs. */
 static char *describe(const struct sl_trainer *t, const struct sl_trainer_options *o) {
   char *text, factors[2][SL__FLOAT_TEXT], shape[96], optimizer[SL__OPTIMIZER_TEXT],
-      loss[SL__LOSS_TEXT];
+      loss[SL__LOSS_TEXT], schedule[SL__SCHEDULE_TEXT];
   struct sl__text lines;
   FILE *out = sl__text_begin(&lines);
   if (!out) {
@@ -67,6 +67,8 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
   fprintf(out, "optimizer %s%s\nloss %s\n", sl__optimizer_text(&t->optimizer, optimizer),
           t->model->decays_weights_only ? ", weight decay for weights only" : "",
           sl__loss_text(&t->loss, loss));
+  fprintf(out, "schedule %s\n%s", sl__schedule_text(&t->schedule, schedule),
+          t->carry_state ? "recurrent layers carry their state on\n" : "");
   if (o->log_gradients) /* of parts that all ranks know */
     fprintf(out, "gradients are logged, replicas %d, split %s\n", t->grid.replicas,
             o->split ? o->split : "even");

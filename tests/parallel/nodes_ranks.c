@@ -526,6 +526,33 @@ static void refuse(const struct refusal *r) {
   sl_model_free(m);
 }
 
+/* Ranks whose owners would update by other rates, or one of which forgets its recurrent state. */
+static void refuse_unlike(const char *words, const struct sl_schedule *schedule, bool carries) {
+  const struct study s = {.build = tied, .tokens = true};
+  struct sl_model *m = open_model(&s);
+  struct sl_trainer *trainer = NULL;
+  enum sl_status status =
+      sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.1f}, schedule,
+                     &(struct sl_trainer_options){DIST, .carry_state = carries}, &trainer);
+  check(status == SL_BAD_ARGUMENT && strstr(sl_error(), "not started alike") &&
+            strstr(sl_error(), words),
+        "refused: %s: %.200s", words, status == SL_OK ? "no" : sl_error());
+  sl_trainer_free(trainer);
+  sl_model_free(m);
+}
+
+static void refuse_schedules(void) {
+  const struct sl_schedule steps = {.kind = SL_STEP, .period = 2},
+                           drops = {.kind = SL_DROPS, .drop = {3, 7}, .drop_count = 2},
+                           cosine[2] = {{.kind = SL_COSINE, .total = 9, .floor = 0.5f, .warmup = 2},
+                                        {.kind = SL_COSINE, .total = 8, .floor = 0.5f}};
+  refuse_unlike("\"schedule constant\", rank 1 has \"schedule step:2:0.1\"", rank ? &steps : NULL,
+                false);
+  refuse_unlike("schedule drops:3:7 by 0.1", rank ? &drops : NULL, false);
+  refuse_unlike("schedule cosine:0.5 of 9 steps,warmup:2", &cosine[rank], false);
+  refuse_unlike("carry their state", NULL, rank);
+}
+
 int main(int argc, char **argv) {
   const struct sl_context_options options = {.seed = 11, .distributed = true, .timeout = 20};
   if (argc != 2) return 2;
@@ -548,6 +575,7 @@ int main(int argc, char **argv) {
   if (ranks == 4) resume(&studies[3], 2);
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals && ranks == 2; i++)
     refuse(&refusals[i]);
+  if (ranks == 2) refuse_schedules();
   sl_close(context);
   return 0;
 }
