@@ -163,9 +163,10 @@ struct sl_trainer_options {
 };
 
 /** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate;
- * options NULL: their zero value.
+ * options NULL: their zero value. Collective in dist_* kinds.
  * \return SL_BAD_ARGUMENT for options, or members of the optimizer or of the schedule, that are out
- * of range. */
+ * of range, and for a model, an optimizer, a schedule, a loss or options that must be alike on all
+ * ranks and are not. */
 SL_API enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                      const struct sl_schedule *schedule,
                                      const struct sl_trainer_options *options,
@@ -291,8 +292,8 @@ struct sl_rate_search {
  * what they were before. A loss that diverges ends the steps and is no error; nor is
  * sl_trainer_stop, on any rank, or a signal that sl_signals_catch notes. Collective. Every step
  * must have been drained. Free the result by sl_rate_search_free. \return SL_BAD_ARGUMENT for
- * options out of range, and for dist_async; SL_NO_MEMORY: the state is kept in main memory
- * meanwhile. After other failures only sl_trainer_free is legal. */
+ * options out of range, or that are not alike on all ranks, and for dist_async; SL_NO_MEMORY: the
+ * state is kept in main memory meanwhile. After other failures only sl_trainer_free is legal. */
 SL_API enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader,
                                    const struct sl_rate_search_options *options,
                                    struct sl_rate_search **search);

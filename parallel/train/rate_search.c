@@ -1,6 +1,7 @@
 /* A search for a learning rate (Smith, arXiv 1506.01186): steps with a rate that rises, after which
  * the training is as it was before. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "data/batches.h"
@@ -28,6 +29,21 @@ static enum sl_status check_options(const struct sl_trainer *t,
                     "a search needs steps that all ranks make together: take "
                     "dist_sync");
   return SL_OK;
+}
+
+/* Each owner updates by its own rank's rates, and all ranks make the same number of steps. */
+static enum sl_status agree_on_options(const struct sl_trainer *t,
+                                       const struct sl_rate_search_options *o) {
+  char line[160];
+  enum sl_status status = check_options(t, o);
+  if (t->is_async) return status; /* an error, on all ranks */
+  SL__TRY(sl__trainer_share(t, status));
+  if (t->ranks.size < 2) return SL_OK;
+  snprintf(line, sizeof line, "a search from rate %.9g to %.9g, steps %lld, smoothing %.9g", o->low,
+           o->high, (long long)o->steps, o->smoothing);
+  status = sl__net_agree(t->model->context->net, line);
+out:
+  return status;
 }
 
 static enum sl_status note(struct sl_rate_search *s, const struct sl_rate_search_options *o,
@@ -220,7 +236,7 @@ enum sl_status sl_find_rate(struct sl_trainer *trainer, struct sl_loader *loader
   if (o.smoothing == 0) o.smoothing = 0.9;
   SL__TRY(sl__trainer_drained(trainer));
   SL__TRY(sl__trainer_check_raw(trainer));
-  SL__TRY(check_options(trainer, &o));
+  SL__TRY(agree_on_options(trainer, &o));
   SL__TRY(sl__trainer_share(trainer, sl__trainer_check_loader(trainer, loader)));
   SL__TRY(search_new(o.steps, &s));
   SL__TRY(keep(trainer, loader, &before));

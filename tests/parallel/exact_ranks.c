@@ -296,6 +296,25 @@ static void check_search(struct training *t) {
   sl_rate_search_free(s);
 }
 
+/* Ranks that ask for other searches, or one of which asks for none, are all told so. */
+static void refuse_searches(struct training *t) {
+  const struct sl_rate_search_options rates = {.low = rank ? 1e-3 : 1e-2, .high = 1, .steps = 10},
+                                      steps = {.steps = 10 + rank},
+                                      bad = {.steps = 10, .smoothing = rank ? 2 : 0.5};
+  struct sl_rate_search *s;
+  enum sl_status status = sl_find_rate(t->trainer, t->loader, &rates, &s);
+  check(
+      status == SL_BAD_ARGUMENT && strstr(sl_error(), "rank 0 has \"a search from rate 0.01 to 1"),
+      "searches with other rates are refused: %.150s", status == SL_OK ? "no" : sl_error());
+  status = sl_find_rate(t->trainer, t->loader, &steps, &s);
+  check(status == SL_BAD_ARGUMENT && strstr(sl_error(), "steps 10, smoothing 0.9\", rank "),
+        "searches of other lengths are refused: %.150s", status == SL_OK ? "no" : sl_error());
+  status = sl_find_rate(t->trainer, t->loader, &bad, &s);
+  check(status == SL_BAD_ARGUMENT && strstr(sl_error(), "smoothing 2: must be"),
+        "a search of which one rank is wrong is refused: %.150s",
+        status == SL_OK ? "no" : sl_error());
+}
+
 /* ---- norms of gradients ---- */
 
 /* Parts of all workers together: the last batch is short, so it has no noise. */
@@ -331,6 +350,7 @@ static void check_gradients(const struct sl_trainer_options *options) {
         "within %.1e",
         sl_kvstore_name(options->kvstore), parts, ranks, options->servers, apart);
   check_search(&t);
+  refuse_searches(&t);
   end(&t);
 }
 
