@@ -267,7 +267,7 @@ static const char *result_text(const struct sl_fit_evaluation *test, char *text,
 }
 
 static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
-  char text[1024], deciding[160];
+  char text[1024], deciding[160], train_loss[32], test_loss[32];
   const struct sl_fit_evaluation *test = &fit->result.last;
   long long number = (long long)epoch, all = (long long)fit->epochs;
   bool is_text = sl_dataset_info(sl_loader_dataset(fit->train))->tokens;
@@ -277,9 +277,10 @@ static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
                        "epoch %lld/%lld  train perplexity %.3f  validation perplexity %.3f%s",
                        number, all, exp(train), exp(test->loss), deciding);
   else
-    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f%s%s",
-                       number, all, train, test->loss, result_text(test, text, sizeof text),
-                       deciding);
+    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %s  test loss %s%s%s", number,
+                       all, sl__progress_loss(train, train_loss, sizeof train_loss),
+                       sl__progress_loss(test->loss, test_loss, sizeof test_loss),
+                       result_text(test, text, sizeof text), deciding);
 }
 
 static enum sl_status call_back(struct sl__fit *fit, bool is_best) {
@@ -295,8 +296,9 @@ enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t done, bool *is_best
   double train = fit->epoch_loss / fit->epoch_terms;
   *is_best = false;
   if (!fit->options.validation) {
-    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f", (long long)epoch,
-                       (long long)fit->epochs, train);
+    char text[32];
+    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %s", (long long)epoch,
+                       (long long)fit->epochs, sl__progress_loss(train, text, sizeof text));
     return SL_OK;
   }
   enum sl_status status = evaluate(fit, epoch);

@@ -306,9 +306,10 @@ static const char *early_text(const struct sl__fit *fit, char *text, size_t size
   const struct sl_fit_evaluation *best = &fit->best.evaluation;
   int used = snprintf(text, size, "no better %s in %lld evaluations", o->metric,
                       (long long)fit->best.since);
+  char number[32];
   if (best->epoch)
-    snprintf(text + used, size - (size_t)used, "; the best was %.4f, of epoch %lld", best->deciding,
-             (long long)best->epoch);
+    snprintf(text + used, size - (size_t)used, "; the best was %s, of epoch %lld",
+             sl__progress_loss(best->deciding, number, sizeof number), (long long)best->epoch);
   return text;
 }
 

@@ -110,15 +110,22 @@ static void bar_text(const struct sl__progress *progress, int cells, char *text,
   }
 }
 
+const char *sl__progress_loss(double loss, char *text, size_t size) {
+  bool fixed = loss == 0 || (fabs(loss) >= 0.01 && fabs(loss) < 1e6);
+  snprintf(text, size, fixed ? "%.4f" : "%.4g", loss);
+  return text;
+}
+
 static void draw_bar(struct sl__progress *progress, int64_t epoch, double samples_per_s,
                      double left) {
   enum { MOST_CELLS = 40 };
-  char facts[160], bar[4 * MOST_CELLS + 1], time_left[32], line[512];
+  char facts[160], loss[32], bar[4 * MOST_CELLS + 1], time_left[32], line[512];
   time_text(left, time_left, sizeof time_left);
-  int length = snprintf(
-      facts, sizeof facts, " %3d %%  epoch %lld/%lld  loss %.4f  %.0f %s/s  %s left",
-      (int)(100 * progress->done / progress->steps), (long long)epoch + 1,
-      (long long)progress->epochs, progress->loss, samples_per_s, progress->unit, time_left);
+  int length =
+      snprintf(facts, sizeof facts, " %3d %%  epoch %lld/%lld  loss %s  %.0f %s/s  %s left",
+               (int)(100 * progress->done / progress->steps), (long long)epoch + 1,
+               (long long)progress->epochs, sl__progress_loss(progress->loss, loss, sizeof loss),
+               samples_per_s, progress->unit, time_left);
   int width = terminal_width() - 1; /* a full line would wrap on some terminals */
   int cells = width - length < MOST_CELLS ? width - length : MOST_CELLS;
   if (cells < 5) cells = 0;
@@ -131,11 +138,12 @@ static void draw_bar(struct sl__progress *progress, int64_t epoch, double sample
 
 static void print_plain(const struct sl__progress *progress, int64_t epoch, double samples_per_s,
                         double left) {
-  char time_left[32];
+  char time_left[32], loss[32];
   time_text(left, time_left, sizeof time_left);
-  printf("step %lld/%lld  epoch %lld  loss %.4f  %.0f %s/s  %s left\n", (long long)progress->done,
-         (long long)progress->steps, (long long)epoch + 1, progress->loss, samples_per_s,
-         progress->unit, time_left);
+  printf("step %lld/%lld  epoch %lld  loss %s  %.0f %s/s  %s left\n", (long long)progress->done,
+         (long long)progress->steps, (long long)epoch + 1,
+         sl__progress_loss(progress->loss, loss, sizeof loss), samples_per_s, progress->unit,
+         time_left);
   fflush(stdout);
 }
 

@@ -38,6 +38,9 @@ void sl__progress_step(struct sl__progress *progress, const struct sl_report *re
                        double samples_per_s);
 /* A line that stays; the bar makes room. Nothing when quiet. */
 void sl__progress_print(struct sl__progress *progress, const char *format, ...) SL_PRINTF(2, 3);
+/* A loss for a line: 0.2508, but 4.069e-05 where four digits behind the point say nothing or too
+ * much. */
+const char *sl__progress_loss(double loss, char *text, size_t size);
 /* Take the bar away. */
 void sl__progress_clear(struct sl__progress *progress);
 

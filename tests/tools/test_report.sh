@@ -187,6 +187,14 @@ cp "$work/b.jsonl" "$work/y/run.jsonl"
 write same.html "$work/x/run.jsonl" "$work/y/run.jsonl"
 says same.html "x/run.jsonl</th>" "y/run.jsonl</th>"
 
+# losses far from 1
+for loss in 4.5e-7 2.5e+30; do
+  sed "s/\(\"[a-z_]*loss\": \)[0-9][0-9.e+-]*/\1$loss/" "$work/a.jsonl" >"$work/far.jsonl"
+  write far.html "$work/far.jsonl"
+  says far.html "<b>$(printf %.4g $loss)</b><span>test loss</span>" \
+    "<b>$(printf %.4g $loss)</b><span>training loss at the end</span>"
+done
+
 # names that would be markup, move the text or are no text
 program='"program": "\\u001b[31m\\u202e<img src=x onerror=alert(1)>"'
 nasty=$(printf 'a<b&"c\047 \002\377')

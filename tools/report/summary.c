@@ -76,29 +76,32 @@ static void tell_steps(FILE *out, const struct view *v) {
   if (planned > v->facts->steps) fprintf(out, " of %s", grouped(planned, text, sizeof text));
 }
 
-static void tell_loss(FILE *out, const struct view *v) { fprintf(out, "%.4f", v->facts->loss); }
+static void tell_loss(FILE *out, const struct view *v) {
+  char text[64];
+  fputs(metric_value("loss", v->facts->loss, text, sizeof text), out);
+}
 
 /* " (best 0.0231 after step 700)", if the best value is not the last one. */
-static void tell_best(FILE *out, double best, double at, double last, double factor,
-                      const char *unit) {
+static void tell_best(FILE *out, const char *key, double best, double at, double last) {
   char text[64];
   if (best == last) return;
-  fprintf(out, " (best %.*f%s after step %s)", factor == 1 ? 4 : 2, factor * best, unit,
-          grouped(at, text, sizeof text));
+  fprintf(out, " (best %s", metric_value(key, best, text, sizeof text));
+  fprintf(out, " after step %s)", grouped(at, text, sizeof text));
 }
 
 static void tell_test_loss(FILE *out, const struct view *v) {
   const struct facts *f = v->facts;
+  char text[64];
   if (isnan(f->test_loss)) return;
-  fprintf(out, "%.4f", f->test_loss);
-  tell_best(out, f->best_test_loss, f->best_loss_at, f->test_loss, 1, "");
+  fputs(metric_value("loss", f->test_loss, text, sizeof text), out);
+  tell_best(out, "loss", f->best_test_loss, f->best_loss_at, f->test_loss);
 }
 
 static void tell_accuracy(FILE *out, const struct view *v) {
   const struct facts *f = v->facts;
   if (isnan(f->accuracy)) return;
   fprintf(out, "%.2f %%", 100 * f->accuracy);
-  tell_best(out, f->best_accuracy, f->best_accuracy_at, f->accuracy, 100, " %");
+  tell_best(out, "accuracy", f->best_accuracy, f->best_accuracy_at, f->accuracy);
 }
 
 static void tell_metric(FILE *out, const struct view *v) {
@@ -108,17 +111,16 @@ static void tell_metric(FILE *out, const struct view *v) {
   if (!series) return;
   find_best(series, !metric_kind(v->metric).larger, &last, &best, &at);
   fputs(metric_value(v->metric, last, text, sizeof text), out);
-  if (best == last) return;
-  fprintf(out, " (best %s", metric_value(v->metric, best, text, sizeof text));
-  fprintf(out, " after step %s)", grouped(at, text, sizeof text));
+  tell_best(out, v->metric, best, at, last);
 }
 
 static void tell_perplexity(FILE *out, const struct view *v) {
   const struct facts *f = v->facts;
+  char text[64];
   if (!v->run->tokens || isnan(f->test_loss)) return;
-  fprintf(out, "%.3f", exp(f->test_loss));
+  fputs(metric_value("perplexity", exp(f->test_loss), text, sizeof text), out);
   if (f->best_test_loss != f->test_loss)
-    tell_best(out, exp(f->best_test_loss), f->best_loss_at, exp(f->test_loss), 1, "");
+    tell_best(out, "perplexity", exp(f->best_test_loss), f->best_loss_at, exp(f->test_loss));
 }
 
 static void tell_rate(FILE *out, const struct view *v) {
