@@ -66,6 +66,7 @@ check "with versions" has "^Starling [0-9.]*, compiled by"
 check "with the workers" has "^worker 1: cpu:1, CPU 1"
 check "with the tasks" has "^tasks: [0-9]* submitted and not ended"
 check "with the options" has "^--batch 100$"
+check "but none that was not given" sh -c '! grep -e "^--augment" -e "^--no-augment given" report'
 check "with StarPU's variables" has "^STARPU_NCPU=2$"
 names_nothing() { ! grep -qF -e "$private" -e "$(basename "$private")" -e "$(uname -n)" "$1"; }
 check "without paths and the host's name" names_nothing report

@@ -65,6 +65,11 @@ void option_print(FILE *out, const struct option_set *set, unsigned flags) {
   for (size_t i = 0; i < set->count; i++) {
     if (!is_wanted(set, i, flags) || print_flag(out, set, &set->rows[i])) continue;
     json_t *value = value_of(set, i);
+    if (json_is_boolean(value)) { /* of a custom row */
+      fprintf(out, "--%s %s\n", set->rows[i].name, json_is_true(value) ? "given" : "(not given)");
+      json_decref(value);
+      continue;
+    }
     char *text = json_is_string(value) || json_is_null(value)
                      ? NULL
                      : sl__json_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
