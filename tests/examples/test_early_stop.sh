@@ -41,6 +41,18 @@ check "and says so" grep -q "^Ended early    no better accuracy in 2 evaluations
   "$work/out"
 check "so does its log" grep -q '"end": "done".*"message": "no better accuracy in 2' \
   "$work/whole.jsonl"
+# y = x: its loss falls far below 1
+awk 'BEGIN { print "x,y"; for (i = 0; i < 200; i++) print i "," i }' >"$work/line.csv"
+name="-a 'log'.jsonl"
+mlp_path=$(realpath "$mlp") plot=$(realpath "${PLOT:-tools/starling-plot}")
+(cd "$work" && "$mlp_path" --data line.csv --target y --hidden 64 --optimizer adam --lr 0.01 \
+  --lr-schedule cosine --batch 20 --epochs 60 --replicas 2 --log "$name" >line 2>err)
+verdict $? "a run with a small loss"
+check "a small loss has digits" \
+  sh -c "! grep -q 'loss 0\.0000' '$work/line' && grep -q 'train loss [0-9.]*e-05' '$work/line'"
+sed -n 's/^Curve *starling-plot/"$plot"/p' "$work/line" >"$work/pasted"
+check "the line for its curve may be pasted into a shell" \
+  sh -c "cd '$work' && plot='$plot' && . ./pasted && test -s curve.svg"
 best=$(did "$work/whole.jsonl" "$work/out" | cut -d ' ' -f 2)
 "$predict" --top 0 "$work/best.json" digits >"$work/answers" 2>"$work/err"
 right=$(awk -F '[:,]' '{ for (i = 1; i < NF; i++) { if ($i ~ /"class"/) c = $(i + 1)

@@ -1,13 +1,11 @@
 #include "tools/train/command_text.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "tools/common/command_line.h"
 #include "tools/common/memory_text.h"
 
-/* A word, quoted for a shell if it needs quotes. */
-static void print_word(FILE *out, const char *word) {
+void command_print_word(FILE *out, const char *word) {
   static const char plain[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:=,@%";
   if (*word && strspn(word, plain) == strlen(word)) {
@@ -28,10 +26,10 @@ char *command_text(int argc, char **argv) {
   if (folder)
     fprintf(out, "%.*s%s", (int)(folder - argv[0]), argv[0], program_name(argv[0]));
   else
-    print_word(out, argv[0]);
+    command_print_word(out, argv[0]);
   for (int i = 1; i < argc; i++) {
     fputc(' ', out);
-    print_word(out, argv[i]);
+    command_print_word(out, argv[i]);
   }
   char *text = memory_text_end(&stream, NULL);
   return text ? text : strdup("");

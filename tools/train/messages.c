@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/common/metric_names.h"
+#include "tools/train/command_text.h"
 #include "tools/train/ranks.h"
 
 void messages_print(const struct session *session, const char *format, ...) {
@@ -109,6 +110,17 @@ static void print_way_on(struct session *session) {
                  over, session->command, session->cli.resume ? "" : " --resume");
 }
 
+/* To be pasted into a shell, whatever the log's name. */
+static void print_curve(const struct session *session) {
+  if (session->cli.quiet) return;
+  const char *log = session->cli.log;
+  fputs("Curve          starling-plot -o curve.svg ", stdout);
+  if (*log == '-') fputs("./", stdout); /* no option */
+  command_print_word(stdout, log);
+  putchar('\n');
+  fflush(stdout);
+}
+
 /* --memory-limit: the peak, and the bytes swapped. */
 static void print_memory(struct session *session) {
   struct sl_memory_use use;
@@ -147,7 +159,8 @@ static const char *print_test(struct session *session) {
     messages_print(session, "Test accuracy  %.2f %%", 100 * test->accuracy);
     return "accuracy";
   }
-  messages_print(session, "Test loss      %.4f", test->loss);
+  char text[64];
+  messages_print(session, "Test loss      %s", metric_value("loss", test->loss, text, sizeof text));
   return "loss";
 }
 
@@ -184,6 +197,6 @@ void messages_result(struct session *session) {
   if (cli->log) messages_print(session, "Log            %s", cli->log);
   if (cli->save) messages_print(session, "Weights        %s", cli->save);
   print_best(session);
-  if (cli->log) messages_print(session, "Curve          starling-plot -o curve.svg %s", cli->log);
+  if (cli->log) print_curve(session);
   if (stopped && cli->checkpoint) print_way_on(session);
 }
