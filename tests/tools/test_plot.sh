@@ -132,6 +132,15 @@ refused 1 'good.jsonl: has no seconds of its steps' \
 sed 's/"epoch": 3, "loss"/"loss"/' "$work/good.jsonl" >"$work/no-epochs.jsonl"
 refused 1 'no-epochs.jsonl: has no epochs of its steps' --x epochs "$work/no-epochs.jsonl"
 refused 2 '--x' --x hours "$work/good.jsonl"
+# a name that is longer than a row ends in dots, behind a whole character
+name=$(printf 'é%.0s' 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0)
+cp "$work/good.jsonl" "$work/$name$name.jsonl"
+for width in 600 606 612 618; do
+  "$plot" -o "$work/cut.svg" --width $width "$work/$name$name.jsonl" "$work/good.jsonl"
+  check "at a width of $width" grep -q '>é*\.\.\.<' "$work/cut.svg"
+  check "and it is UTF-8" iconv -f UTF-8 -t UTF-16 "$work/cut.svg"
+done
+
 # the legend's texts are above all grid lines, also in several rows
 cp "$work/good.jsonl" "$work/one of four runs, with a long name.jsonl"
 "$plot" -o "$work/legend.svg" "$work/good.jsonl" "$work/timed.jsonl" "$work/a<b&c.jsonl" \

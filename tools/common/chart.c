@@ -302,7 +302,22 @@ struct legend {
 
 enum { LEGEND_ROW = 18, LEGEND_STROKE = 26 };
 
-static void draw_entry(struct legend *legend, const struct pen *pen, bool dot, const char *text) {
+/* The text, or as much of it as a row has room for, of whole characters. */
+static const char *fitting(const struct legend *legend, const char *text, char *cut, size_t size) {
+  static const char more[] = "...";
+  double room = (legend->right - legend->left - LEGEND_STROKE - 6) / (0.55 * FONT);
+  size_t most = room < sizeof more ? 0 : (size_t)room;
+  if (strlen(text) <= most) return text;
+  size_t length = most < sizeof more ? 0 : most - strlen(more);
+  if (length > size - sizeof more) length = size - sizeof more;
+  while (length && ((unsigned char)text[length] & 0xc0) == 0x80) length--;
+  snprintf(cut, size, "%.*s%s", (int)length, text, more);
+  return cut;
+}
+
+static void draw_entry(struct legend *legend, const struct pen *pen, bool dot, const char *label) {
+  char cut[1024];
+  const char *text = fitting(legend, label, cut, sizeof cut);
   double width = LEGEND_STROKE + 6 + 0.55 * FONT * (double)strlen(text) + 18;
   if (legend->x > legend->left && legend->x + width > legend->right) {
     legend->x = legend->left;
