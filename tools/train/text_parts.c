@@ -15,7 +15,7 @@ static size_t line_end(const char *text, size_t size, size_t at) {
 
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* The end of the word that `at` is in; of one longer than a tenth of what follows, as in a text
+/* The end of the word that `at` is in; of one longer than a tenth of the rest, as in a text
  * without blanks, of the character (UTF-8). */
 static size_t word_end(const char *text, size_t size, size_t at) {
   size_t end = at, most = at + (size - at) / 10;
