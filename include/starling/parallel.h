@@ -258,7 +258,8 @@ SL_API enum sl_status sl_trainer_swap_average(struct sl_trainer *trainer);
 /** Mean loss and accuracy over one epoch of the loader, from its present position, with running
  * statistics and without dropout; of the averages where the optimizer keeps some and a step was
  * made. Both are NaN where no label or target counts; a loss of parts is the sum of those for which
- * some do. Every step must have been drained. */
+ * some do. Every step must have been drained. Collective: \return SL_BAD_ARGUMENT on all ranks if
+ * their loaders have other numbers of batches, but for dist_async. */
 SL_API enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
                                           double *loss, double *accuracy);
 

@@ -526,12 +526,21 @@ out:
   return status;
 }
 
+/* Else the ranks with more batches would wait for those that have ended. */
+static enum sl_status agree_on_length(const struct sl_trainer *t, const struct sl_loader *loader) {
+  char line[80];
+  if (t->is_async || t->ranks.size < 2) return SL_OK;
+  snprintf(line, sizeof line, "an evaluation of %lld batches", (long long)sl_loader_length(loader));
+  return sl__net_agree(t->model->context->net, line);
+}
+
 enum sl_status sl__trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
                                     double *loss, double parts[SL_MAX_FIELDS], double *accuracy) {
   enum sl_status status;
   bool swaps = trainer->optimizer.average > 0 && trainer->step && !trainer->averaged;
   SL__TRY(sl__trainer_drained(trainer));
   SL__TRY(take_loader(trainer, loader));
+  SL__TRY(agree_on_length(trainer, loader));
   if (swaps) SL__TRY(sl_trainer_swap_average(trainer));
   SL__TRY(evaluate(trainer, loader, loss, parts, accuracy));
   if (swaps) status = sl_trainer_swap_average(trainer);

@@ -315,6 +315,20 @@ static void refuse_searches(struct training *t) {
         status == SL_OK ? "no" : sl_error());
 }
 
+/* Ranks with other numbers of batches are all told so; the trainer goes on. */
+static void refuse_evaluations(const struct training *t) {
+  struct sl_loader *other;
+  double loss, accuracy;
+  TRY(sl_loader_new(
+      data, &(struct sl_loader_options){.batch = BATCH / 12, .num_parts = rank ? 1 : 2}, &other));
+  enum sl_status status = sl_trainer_evaluate(t->trainer, other, &loss, &accuracy);
+  check(status == SL_BAD_ARGUMENT && strstr(sl_error(), "rank 0 has \"an evaluation of "),
+        "evaluations of other lengths are refused: %.150s", status == SL_OK ? "no" : sl_error());
+  TRY(sl_loader_seek(t->loader, 0));
+  TRY(sl_trainer_evaluate(t->trainer, t->loader, &loss, &accuracy));
+  sl_loader_free(other);
+}
+
 /* ---- norms of gradients ---- */
 
 /* Parts of all workers together: the last batch is short, so it has no noise. */
@@ -351,6 +365,7 @@ static void check_gradients(const struct sl_trainer_options *options) {
         sl_kvstore_name(options->kvstore), parts, ranks, options->servers, apart);
   check_search(&t);
   refuse_searches(&t);
+  refuse_evaluations(&t);
   end(&t);
 }
 

@@ -30,8 +30,8 @@ over 2 24 losses
 over 3 19 losses
 over 2 12 fields
 over 3 12 fields
-over 2 16 gradients
-over 3 16 gradients
+over 2 19 gradients
+over 3 19 gradients
 over 2 3 statistics
 over 3 3 statistics
 over 2 5 averages "$work/averages"
