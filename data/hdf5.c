@@ -106,6 +106,25 @@ static enum sl_status read_shape(struct sl__array *array) {
   return SL_OK;
 }
 
+/* Why H5Dopen2 failed: nothing of that name, a group, or an object that this libhdf5 cannot open.
+ */
+static enum sl_status refuse_dataset(hid_t file, const char *path, const char *name) {
+  unsigned major = 0, minor = 0, release = 0;
+  bool exists = H5Oexists_by_name(file, name, H5P_DEFAULT) > 0;
+  hid_t object = exists ? H5Oopen(file, name, H5P_DEFAULT) : H5I_INVALID_HID;
+  if (exists && object < 0) {
+    H5get_libversion(&major, &minor, &release);
+    return sl__fail(
+        SL_BAD_FILE,
+        "%s: libhdf5 %u.%u.%u cannot open its dataset \"%s\": it is damaged, or written "
+        "for newer versions (h5py: do not write it with libver=\"latest\")",
+        path, major, minor, release, name);
+  }
+  if (object >= 0) H5Oclose(object);
+  return sl__fail(SL_BAD_FILE, "%s: has no dataset \"%s\"; h5ls -r lists those that it has%s", path,
+                  name, strchr(name, '[') ? "; a slice of one is like x[:,0:2]" : "");
+}
+
 /* Opens the dataset; the file stays open as long as it. */
 static enum sl_status open_dataset(const char *path, const char *name, struct sl__array *array) {
   if (access(path, R_OK) != 0)
@@ -118,12 +137,11 @@ static enum sl_status open_dataset(const char *path, const char *name, struct sl
     H5Pset_chunk_cache(properties, CHUNK_SLOTS, CHUNK_CACHE, H5D_CHUNK_CACHE_W0_DEFAULT);
   hid_t dataset = H5Dopen2(file, name, properties >= 0 ? properties : H5P_DEFAULT);
   if (properties >= 0) H5Pclose(properties);
+  enum sl_status status = dataset < 0 ? refuse_dataset(file, path, name) : SL_OK;
   H5Fclose(file);
-  if (dataset < 0)
-    return sl__fail(SL_BAD_FILE, "%s: has no dataset \"%s\"; h5ls -r lists those that it has%s",
-                    path, name, strchr(name, '[') ? "; a slice of one is like x[:,0:2]" : "");
+  if (status != SL_OK) return status;
   array->handle = (void *)(intptr_t)dataset;
-  enum sl_status status = read_type(array);
+  status = read_type(array);
   return status == SL_OK ? read_shape(array) : status;
 }
 

@@ -345,6 +345,35 @@ static void test_colon(void **state) {
   FAILS(open_set(path, options), SL_BAD_ARGUMENT, "names the inputs already");
 }
 
+/* A dataset whose layout message is of a version that no libhdf5 knows, as a newer one's is. */
+static void test_newer_dataset(void **state) {
+  (void)state;
+  static unsigned char bytes[8192];
+  static const float values[COUNT];
+  hsize_t count = COUNT;
+  const char *path = in_folder("newer.h5");
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t space = H5Screate_simple(1, &count, NULL);
+  hid_t set = H5Dcreate2(file, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  H5Dclose(set), H5Sclose(space), H5Fclose(file);
+  FILE *f = fopen(path, "r+b");
+  assert_non_null(f);
+  size_t size = fread(bytes, 1, sizeof bytes, f), at = 0;
+  /* version 3, contiguous, an address of 8 bytes, the size */
+  while (at + 18 <= size &&
+         !(bytes[at] == 3 && bytes[at + 1] == 1 && bytes[at + 10] == sizeof values))
+    at++;
+  assert_true(at + 18 <= size);
+  assert_int_equal(fseek(f, (long)at, SEEK_SET), 0);
+  assert_int_equal(fputc(99, f), 99);
+  assert_int_equal(fclose(f), 0);
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "x", .target = "y"}), SL_BAD_FILE,
+        "cannot open its dataset \"x\"");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "z", .target = "y"}), SL_BAD_FILE,
+        "has no dataset \"z\"");
+}
+
 static void test_refused(void **state) {
   (void)state;
   const char *path = make_file("set.h5");
@@ -391,19 +420,13 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_labels),
-      cmocka_unit_test(test_values),
-      cmocka_unit_test(test_kinds),
-      cmocka_unit_test(test_colon),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_names),
-      cmocka_unit_test(test_names_of_inputs),
-      cmocka_unit_test(test_names_refused),
-      cmocka_unit_test(test_names_cut),
-      cmocka_unit_test(test_slices),
-      cmocka_unit_test(test_slice_fields),
-      cmocka_unit_test(test_slices_refused),
-      cmocka_unit_test(test_cut),
+      cmocka_unit_test(test_labels),         cmocka_unit_test(test_values),
+      cmocka_unit_test(test_kinds),          cmocka_unit_test(test_colon),
+      cmocka_unit_test(test_refused),        cmocka_unit_test(test_newer_dataset),
+      cmocka_unit_test(test_names),          cmocka_unit_test(test_names_of_inputs),
+      cmocka_unit_test(test_names_refused),  cmocka_unit_test(test_names_cut),
+      cmocka_unit_test(test_slices),         cmocka_unit_test(test_slice_fields),
+      cmocka_unit_test(test_slices_refused), cmocka_unit_test(test_cut),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
