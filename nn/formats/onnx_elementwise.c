@@ -130,6 +130,14 @@ static enum sl_status make_room(reader *r, const node_of *node, struct inputs *i
   return SL_OK;
 }
 
+/* Nodes see the inputs with one shape, the layers that make them have several: reshapes make it. */
+static enum sl_status make_views(reader *r, const node_of *node, struct inputs *in) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < in->count && status == SL_OK; i++)
+    status = sl__onnx_make_view(r, node, &in->x[i]);
+  return status;
+}
+
 /* Takes one more input of a layer whose inputs are alike or broadcast to the first one. */
 static enum sl_status take_alike(reader *r, const node_of *node, int i, struct inputs *in) {
   enum sl_status status;
@@ -137,6 +145,7 @@ static enum sl_status take_alike(reader *r, const node_of *node, int i, struct i
   value_of *x = &in->x[in->count], *first = in->x;
   SL__TRY(sl__onnx_take_plain(r, node, i, x));
   in->count++;
+  bool is_alike = sl_shape_equal(sl__onnx_shape_of(r, x), sl__onnx_shape_of(r, first));
   if (!sl_shape_equal(&x->view, &first->view) && broadcasts_to(x, first)) {
     SL__TRY(settle_view(r, node, first));
     SL__TRY(settle_view(r, node, x));
@@ -144,9 +153,11 @@ static enum sl_status take_alike(reader *r, const node_of *node, int i, struct i
     if (sl__onnx_shape_of(r, first)->ndim < sl__onnx_shape_of(r, x)->ndim)
       status = sl__onnx_make_view(r, node, first);
   } else if (x->order != first->order || !sl_shape_equal(&x->view, &first->view) ||
-             !sl_shape_equal(sl__onnx_shape_of(r, x), sl__onnx_shape_of(r, first))) {
+             (!is_alike && x->order != SL__ONNX_BATCH_FIRST)) {
     status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                              "takes outputs of different shapes, for which there is no layer");
+  } else if (!is_alike) {
+    status = make_views(r, node, in);
   }
 out:
   return status;
@@ -156,7 +167,9 @@ out:
 static const node_of *next_factor(reader *r, const node_of *node) {
   if (!r->own || !strchr(node->name, '/') || !node->outputs) return NULL;
   const node_of *user = sl__onnx_only_user(r, node->output[0]);
-  if (!user || strcmp(user->op, "Mul") != 0 || user->inputs != 2) return NULL;
+  if (!user || strcmp(node->op, "Mul") != 0 || strcmp(user->op, "Mul") != 0 || user->inputs != 2 ||
+      strcmp(user->input[0], node->output[0]) != 0)
+    return NULL;
   r->done[user - r->graph.node] = true;
   return user;
 }
@@ -259,6 +272,11 @@ enum sl_status sl__onnx_read_erf(reader *r, const node_of *node) {
   return sl__onnx_rename_to(r, node, &v);
 }
 
+static bool begins_with(const struct sl__onnx_tensor *whole, const struct sl__onnx_tensor *part) {
+  return whole->reals && part->reals && part->count <= whole->count &&
+         !memcmp(whole->reals, part->reals, (size_t)part->count * sizeof *part->reals);
+}
+
 /* The table of positions that is added to a sample [T, C], or NULL. In the library's own files the
  * constant may be the first rows of the layer's weight. */
 static const struct sl__onnx_tensor *table_of(const reader *r, const node_of *node, int constant,
@@ -267,7 +285,8 @@ static const struct sl__onnx_tensor *table_of(const reader *r, const node_of *no
   char name[128];
   snprintf(name, sizeof name, "%.100s.weight", node->name);
   const value_of *weight = r->own ? sl__onnx_find(r, name) : NULL;
-  if (weight && weight->is == SL__ONNX_CONSTANT) t = weight->constant;
+  if (weight && weight->is == SL__ONNX_CONSTANT && begins_with(weight->constant, t))
+    t = weight->constant;
   bool has_batch = t->ndim == 3 && t->dim[0] == 1;
   if (!t->reals || x->view.ndim != 2 || x->order != SL__ONNX_BATCH_FIRST ||
       t->ndim != 2 + has_batch || t->dim[has_batch + 1] != x->view.dim[1])

@@ -163,6 +163,7 @@ enum sl_status sl__onnx_read_matmul(reader *r, const node_of *node) {
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 2, &d.weight));
+  if (x.view.ndim > 1 && x.order == SL__ONNX_BATCH_FIRST) SL__TRY(sl__onnx_make_view(r, node, &x));
   d.positions = sl_shape_equal(&x.view, sl__onnx_shape_of(r, &x)) && (r->own || x.view.ndim > 1);
   if (!d.positions && (x.view.ndim != 1 || x.order != SL__ONNX_BATCH_FIRST))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes a reshaped input of %d dimensions",

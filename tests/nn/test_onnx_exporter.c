@@ -1134,6 +1134,89 @@ static void views_broadcast_as_they_are_seen(void **state) {
   check_graph(&g, 5, "\"kind\": \"multiply\"", x, want);
 }
 
+/* x [3] -> Relu, seen as [1, 3], plus the mean over the first axis of x, seen so, too. */
+static void sums_are_of_what_is_seen(void **state) {
+  (void)state;
+  static const int64_t axis[1] = {1};
+  const struct sl__onnx_attribute along = {
+      .name = "axes", .type = SL__ONNX_INTS, .ints = axis, .count = 1};
+  float x[SAMPLES * 3];
+  double want[SAMPLES * 3];
+  struct graph g;
+  fill(x, SAMPLES * 3, 0);
+  for (int k = 0; k < SAMPLES * 3; k++) want[k] = (x[k] > 0 ? 4.0 : 2.0) * (double)x[k];
+  start(&g, &SL_SHAPE(3), -1);
+  add_wholes(&g, "axis", 1, axis);
+  add(&g, "Relu", "/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("a"), NULL);
+  add(&g, "Unsqueeze", "/Unsqueeze", SL__ONNX_NAMES("a", "axis"), SL__ONNX_NAMES("u"), NULL);
+  add(&g, "Unsqueeze", "/Unsqueeze_1", SL__ONNX_NAMES("x", "axis"), SL__ONNX_NAMES("v"), NULL);
+  add(&g, "ReduceMean", "/ReduceMean", SL__ONNX_NAMES("v"), SL__ONNX_NAMES("m"), &along);
+  add(&g, "Sum", "/Sum", SL__ONNX_NAMES("u", "u", "m", "m"), SL__ONNX_NAMES("y"), NULL);
+  check_graph(&g, 6, "\"kind\": \"add\"", x, want);
+}
+
+/* x [12] -> Relu -> seen as [2, 2, 3], whose last axis a linear layer without a bias takes. */
+static void products_are_of_what_is_seen(void **state) {
+  (void)state;
+  static const int64_t shape[4] = {-1, 2, 2, 3};
+  float x[SAMPLES * 12], w[3 * 2];
+  double want[SAMPLES * 8] = {0};
+  struct graph g;
+  fill(x, SAMPLES * 12, 0), fill(w, 6, 1);
+  for (int k = 0; k < SAMPLES * 8; k++)
+    for (int i = 0; i < 3; i++) {
+      float value = x[k / 2 * 3 + i];
+      want[k] += (value > 0 ? (double)value : 0) * (double)w[i * 2 + k % 2];
+    }
+  start(&g, &SL_SHAPE(12), -1);
+  add_wholes(&g, "shape", 4, shape);
+  add_reals(&g, "w", SL_SHAPE(3, 2), w);
+  add(&g, "Relu", "/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("a"), NULL);
+  add(&g, "Reshape", "/Reshape", SL__ONNX_NAMES("a", "shape"), SL__ONNX_NAMES("v"), NULL);
+  add(&g, "MatMul", "/fc/MatMul", SL__ONNX_NAMES("v", "w"), SL__ONNX_NAMES("y"), NULL);
+  check_graph(&g, 3, "\"positions\": true", x, want);
+}
+
+/* ---- files of ours that another program has changed ---- */
+
+/* A sum, or a product that is the second factor, with the names of a product of three. */
+static void a_sum_is_no_part_of_a_product(void **state) {
+  (void)state;
+  static const char *const factors[][3] = {{"s", "t"}, {"t", "s"}};
+  for (int i = 0; i < 2; i++) {
+    struct sl_model *m;
+    struct graph g;
+    start(&g, &SL_SHAPE(3), -1);
+    g.file.producer = SL__ONNX_PRODUCER;
+    add(&g, "Tanh", "tanh", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("t"), NULL);
+    add(&g, i ? "Mul" : "Add", "product/1", SL__ONNX_NAMES("x", "t"), SL__ONNX_NAMES("s"), NULL);
+    add(&g, "Mul", "product", factors[i], SL__ONNX_NAMES("y"), NULL);
+    FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED, "node product/1");
+  }
+}
+
+/* x [2, 3] plus rows 1 and 2 of the weight of four rows, as Slice takes them. */
+static void positions_are_the_rows_that_are_taken(void **state) {
+  (void)state;
+  static const int64_t first[1] = {1}, end[1] = {3}, axis[1] = {0};
+  float x[SAMPLES * 6], w[12];
+  double want[SAMPLES * 6];
+  struct graph g;
+  fill(x, SAMPLES * 6, 0), fill(w, 12, 1);
+  for (int k = 0; k < SAMPLES * 6; k++) want[k] = (double)x[k] + (double)w[3 + k % 6];
+  start(&g, &SL_SHAPE(2, 3), -1);
+  g.file.producer = SL__ONNX_PRODUCER;
+  g.input.name = "input", g.output.name = "output";
+  add_reals(&g, "wpe.weight", SL_SHAPE(4, 3), w);
+  add_wholes(&g, "first", 1, first);
+  add_wholes(&g, "end", 1, end);
+  add_wholes(&g, "axis", 1, axis);
+  add(&g, "Slice", "wpe/slice", SL__ONNX_NAMES("wpe.weight", "first", "end", "axis"),
+      SL__ONNX_NAMES("t"), NULL);
+  add(&g, "Add", "wpe", SL__ONNX_NAMES("input", "t"), SL__ONNX_NAMES("output"), NULL);
+  check_graph(&g, 1, "\"kind\": \"position\"", x, want);
+}
+
 /* ---- Resize ---- */
 
 struct resize_case {
@@ -1372,6 +1455,10 @@ int main(void) {
                                      cmocka_unit_test(all_of_the_batch_is_no_slice),
                                      cmocka_unit_test(sums_keep_all_their_inputs),
                                      cmocka_unit_test(views_broadcast_as_they_are_seen),
+                                     cmocka_unit_test(sums_are_of_what_is_seen),
+                                     cmocka_unit_test(products_are_of_what_is_seen),
+                                     cmocka_unit_test(a_sum_is_no_part_of_a_product),
+                                     cmocka_unit_test(positions_are_the_rows_that_are_taken),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(unused_inputs_are_named),
                                      cmocka_unit_test(tokens_beside_numbers_are_read),
