@@ -43,9 +43,9 @@ static void weight_layer(const char *weight, char *name, size_t size) {
 }
 
 /* A layer's name in another program's file: from the weight's name, as in PyTorch's state dict,
- * else from the node's. */
+ * else from the node's. end: what follows it. */
 static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
-                         const char *weight, char name[64]) {
+                         const char *weight, const char *end, char name[64]) {
   static const char prefix[] = "node_"; /* prefix of PyTorch's newer exporter */
   char path[256] = "";
   size_t most = 48; /* leaves room for a number */
@@ -57,7 +57,7 @@ static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *
   const char *from = *path == '/' ? path + 1 : path;
   if (!strncmp(from, prefix, strlen(prefix))) from += strlen(prefix);
   if (strlen(from) > most) from += strlen(from) - most;
-  snprintf(name, 64, "%.63s", *from ? from : "layer");
+  snprintf(name, 64, "%.50s%.13s", *from ? from : "layer", end);
   for (char *c = name; *c; c++)
     if (!isalnum((unsigned char)*c) && !strchr("_.-", *c)) *c = '_';
   size_t length = strlen(name);
@@ -98,7 +98,8 @@ enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_
     at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? "," : "",
                            name_of(r, &inputs[i]));
   }
-  foreign_name(r, node, weight, name);
+  /* a reshape before a layer leaves it the name that its weights have in the state dict */
+  foreign_name(r, node, weight, kind == &sl__reshape_kind ? ".view" : "", name);
   ((struct sl_layer_options *)options)->inputs = names; /* first member of every options struct */
   return of_node(r, node, sl__layer_append(r->model, r->own ? node->name : name, kind, options));
 }

@@ -30,7 +30,7 @@ enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of 
   struct sl_permute_options o = {.axes.ndim = x->view.ndim};
   value_of y = *x;
   enum sl_status status;
-  bool turns = true;
+  bool turns = true, stays = true;
   y.order = order;
   for (int d = 0; d < x->view.ndim; d++) y.view.dim[d] = x->view.dim[axes[d]];
   if (is_for_shapes(r, node)) return sl__onnx_rename_to(r, node, &y);
@@ -38,7 +38,10 @@ enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of 
   for (int d = 0; d < x->view.ndim; d++) {
     o.axes.dim[d] = axes[d];
     turns &= axes[d] == x->view.ndim - 1 - d;
+    stays &= axes[d] == d;
   }
+  y.layer = x->layer;
+  if (stays && !r->own) return sl__onnx_rename_to(r, node, &y);
   if (turns) o.axes = (struct sl_shape){0}; /* the layer's default */
   SL__TRY(sl__onnx_append(r, node, NULL, &sl__permute_kind, &o, x, 1));
   status = sl__onnx_give_first(r, node, &y);

@@ -1174,7 +1174,27 @@ static void products_are_of_what_is_seen(void **state) {
   add(&g, "Relu", "/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("a"), NULL);
   add(&g, "Reshape", "/Reshape", SL__ONNX_NAMES("a", "shape"), SL__ONNX_NAMES("v"), NULL);
   add(&g, "MatMul", "/fc/MatMul", SL__ONNX_NAMES("v", "w"), SL__ONNX_NAMES("y"), NULL);
-  check_graph(&g, 3, "\"positions\": true", x, want);
+  check_graph(&g, 3, "\"name\": \"fc\", \"kind\": \"dense\"", x, want);
+}
+
+/* x [12], seen as [3, 4], whose time becomes the first axis, and the batch again: no layer. */
+static void turns_of_the_batch_are_no_layers(void **state) {
+  (void)state;
+  static const int64_t shape[3] = {-1, 3, 4}, axes[3] = {1, 0, 2};
+  const struct sl__onnx_attribute perm = {
+      .name = "perm", .type = SL__ONNX_INTS, .ints = axes, .count = 3};
+  float x[SAMPLES * 12];
+  double want[SAMPLES * 12];
+  struct graph g;
+  fill(x, SAMPLES * 12, 0);
+  for (int k = 0; k < SAMPLES * 12; k++) want[k] = x[k] > 0 ? (double)x[k] : 0;
+  start(&g, &SL_SHAPE(12), -1);
+  add_wholes(&g, "shape", 3, shape);
+  add(&g, "Reshape", "/Reshape", SL__ONNX_NAMES("x", "shape"), SL__ONNX_NAMES("v"), NULL);
+  add(&g, "Transpose", "/rnn/Transpose", SL__ONNX_NAMES("v"), SL__ONNX_NAMES("t"), &perm);
+  add(&g, "Transpose", "/rnn/Transpose_1", SL__ONNX_NAMES("t"), SL__ONNX_NAMES("b"), &perm);
+  add(&g, "Relu", "/Relu", SL__ONNX_NAMES("b"), SL__ONNX_NAMES("y"), NULL);
+  check_graph(&g, 2, "\"name\": \"rnn.view\"", x, want);
 }
 
 /* ---- files of ours that another program has changed ---- */
@@ -1457,6 +1477,7 @@ int main(void) {
                                      cmocka_unit_test(views_broadcast_as_they_are_seen),
                                      cmocka_unit_test(sums_are_of_what_is_seen),
                                      cmocka_unit_test(products_are_of_what_is_seen),
+                                     cmocka_unit_test(turns_of_the_batch_are_no_layers),
                                      cmocka_unit_test(a_sum_is_no_part_of_a_product),
                                      cmocka_unit_test(positions_are_the_rows_that_are_taken),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
