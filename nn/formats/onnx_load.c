@@ -1,9 +1,20 @@
 /* ONNX files: a model with its weights, or the weights alone. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/file.h"
 #include "nn/formats/onnx.h"
+
+/* A graph that no model can be, as one with a layer whose output nodes take only the shape of, is
+ * valid: the error is the file's. */
+static enum sl_status build(struct sl_model *model, const char *path) {
+  char text[400];
+  enum sl_status status = sl_model_build(model);
+  if (status != SL_BAD_ARGUMENT) return status;
+  snprintf(text, sizeof text, "%s", sl_error());
+  return sl__fail(SL_UNSUPPORTED, "%s: %s", path, text);
+}
 
 enum sl_status sl__onnx_open(struct sl_context *context, const char *path,
                              struct sl_model **model) {
@@ -14,7 +25,7 @@ enum sl_status sl__onnx_open(struct sl_context *context, const char *path,
   *model = NULL;
   SL__TRY(sl__file_read_plain(path, SL__ONNX_MOST_BYTES, &bytes, &size));
   SL__TRY(sl__onnx_parse(context, path, bytes, size, model, &copy));
-  SL__TRY(sl_model_build(*model));
+  SL__TRY(build(*model, path));
   status = sl__copy_write(*model, &copy);
 out:
   sl__copy_free(&copy);

@@ -1341,6 +1341,20 @@ static void unused_inputs_are_named(void **state) {
   }
 }
 
+/* Of Relu(x) nodes take only the shape. */
+static void layers_that_none_takes_are_named(void **state) {
+  (void)state;
+  struct sl_model *m;
+  struct graph g;
+  start(&g, &SL_SHAPE(4), -1);
+  add(&g, "Relu", "/spare/Relu", SL__ONNX_NAMES("x"), SL__ONNX_NAMES("r"), NULL);
+  add(&g, "Shape", "/Shape", SL__ONNX_NAMES("r"), SL__ONNX_NAMES("s"), NULL);
+  add(&g, "Reshape", "/Reshape", SL__ONNX_NAMES("x", "s"), SL__ONNX_NAMES("v"), NULL);
+  add(&g, "Tanh", "/Tanh", SL__ONNX_NAMES("v"), SL__ONNX_NAMES("y"), NULL);
+  FAILS(sl_model_open(context, write_graph(&g), &m), SL_UNSUPPORTED,
+        "x.onnx: layer spare (activation): no layer takes its output");
+}
+
 /* Tokens beside numbers: words [2] by an embedding, then joined with x [4]. */
 static void tokens_beside_numbers_are_read(void **state) {
   (void)state;
@@ -1482,6 +1496,7 @@ int main(void) {
                                      cmocka_unit_test(positions_are_the_rows_that_are_taken),
                                      cmocka_unit_test(resizes_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(unused_inputs_are_named),
+                                     cmocka_unit_test(layers_that_none_takes_are_named),
                                      cmocka_unit_test(tokens_beside_numbers_are_read),
                                      cmocka_unit_test(pads_and_factors_are_named),
                                      cmocka_unit_test(a_last_shape_is_the_outputs)};
