@@ -14,7 +14,14 @@ extern "C" {
 #define SL_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 
 /** \defgroup status Status codes and messages
- * One list from which the codes and their names come. */
+ * A function that can fail returns one of these codes, and sl_error() has the message.
+ *
+ * NULL is legal for an argument only where its function's comment says so, and for a *_free
+ * function's object. For any other NULL a function that returns a status returns SL_BAD_ARGUMENT;
+ * another function does nothing and returns 0, NULL or "?". sl_error() then names the function and
+ * the argument. Members of structures are as their comments say. */
+
+/** The codes and their meanings, in one list, from which sl_status_name has the names. */
 #define SL_STATUS_MAP(X)                                                                           \
   X(OK, "success")                                                                                 \
   X(BAD_ARGUMENT, "an argument is out of range or unknown")                                        \
@@ -38,11 +45,6 @@ enum sl_status {
 
 /** The calling thread's last message, "" when nothing failed yet. Valid until its next failure. */
 SL_API const char *sl_error(void);
-
-/** NULL is legal for an argument only where its function's comment says so, and for a *_free
- * function's object. For any other NULL a function that returns a status returns SL_BAD_ARGUMENT;
- * another function does nothing and returns 0, NULL or "?". sl_error() then names the function and
- * the argument. Members of structures are as their comments say. */
 
 /** "BAD_SHAPE" for SL_BAD_SHAPE, and so on. This function and all others that name a value of an
  * enum return "?" for a number that is none of its values. */
@@ -70,8 +72,8 @@ struct sl_row_field {
    * 0 .. classes - 1 (up to SL_MAX_CLASSES, which floats hold exactly). They are not normalised.
    * 0: the values are numbers. */
   int classes;
-  int64_t first; /**< its first value's place in the row; told by the library, ignored from callers
-                  */
+  int64_t first; /**< place of its first value in the row; the library sets it, and ignores what a
+                    caller sets */
 };
 
 enum sl_type { SL_F32, SL_I32, SL_BF16 };
@@ -161,8 +163,7 @@ struct sl_context_options {
   enum sl_level log_level;
   /** Join the other processes, called ranks, that the launcher (mpirun, srun) started: each makes
    * the same calls. Without a launcher there is one rank. MPI is initialised if it is not yet (with
-   * MPI_THREAD_SERIALIZED; MPI_THREAD_MULTIPLE if exchange needs it), and ended by sl_close
-   * then.
+   * MPI_THREAD_SERIALIZED; MPI_THREAD_MULTIPLE if exchange needs it), and ended by sl_close then.
    */
   bool distributed;
   /** Seconds after which a rank counts as lost if it sends no sign of life. One that does nothing
@@ -285,7 +286,8 @@ SL_API void sl_trace_stop(struct sl_context *context);
  * All ranks must call the collective functions, in the same order, each from one thread. If a rank
  * does not call one, the others wait, and after the context's timeout fail with SL_LOST. */
 
-/** From 0; 0 of 1 if the context is not distributed. */
+/** This rank's number, from 0, and the number of ranks; 0 and 1 if the context is not distributed.
+ */
 SL_API int sl_rank(const struct sl_context *context);
 SL_API int sl_rank_count(const struct sl_context *context);
 
@@ -314,11 +316,11 @@ SL_API void sl_leave(struct sl_context *context, const char *why);
 
 /** Use of limited memory so far, in bytes. */
 struct sl_memory_use {
-  int64_t limit;     /* limit of main memory; 0: no limit, then the other members are 0, too */
-  int64_t peak;      /* largest use of main memory by StarPU */
-  int64_t swap_out;  /* written to the swap file */
-  int64_t swap_in;   /* read from the swap file */
-  int64_t swap_size; /* size of the swap file */
+  int64_t limit;     /**< limit of main memory; 0: no limit, then the other members are 0, too */
+  int64_t peak;      /**< largest use of main memory by StarPU */
+  int64_t swap_out;  /**< written to the swap file */
+  int64_t swap_in;   /**< read from the swap file */
+  int64_t swap_size; /**< size of the swap file */
 };
 SL_API void sl_memory_use(const struct sl_context *context, struct sl_memory_use *use);
 

@@ -28,7 +28,8 @@ struct sl_column {
 
 struct sl_dataset_info {
   const char *name;       /**< "MNIST, training set", for messages */
-  struct sl_shape sample; /**< [C, H, W] */
+  struct sl_shape sample; /**< of one sample: [C, H, W] of images, [values] of a table, [T] of
+                             tokens, any other of floats */
   struct sl_shape target; /**< of a sample's targets (f32); ndim 0: the set has class labels */
   int64_t count;
   int classes;  /**< labels are 0 .. classes - 1; 0: the set has targets */
@@ -61,11 +62,11 @@ struct sl_dataset_info {
                        held back or not */
 };
 
-/** MNIST's IDX files, plain or .gz: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-*
- * (LeCun, Cortes, Burges; http://yann.lecun.com/exdb/mnist). A plain file is preferred to its .gz.
- * Values become (v / 255 - 0.1307) / 0.3081.
- * \return SL_IO for a file that is missing or unreadable, SL_BAD_FILE for a wrong magic number, a
- * short or overlong file, counts that differ, a label above 9. */
+/** MNIST's IDX files, [1, 28, 28], plain or .gz: train-images-idx3-ubyte and
+ * train-labels-idx1-ubyte, or t10k-* (LeCun, Cortes, Burges; http://yann.lecun.com/exdb/mnist). A
+ * plain file is preferred to its .gz. Values become (v / 255 - 0.1307) / 0.3081. \return SL_IO for
+ * a file that is missing or unreadable, SL_BAD_FILE for a wrong magic number, a short or overlong
+ * file, counts that differ, a label above 9. */
 SL_API enum sl_status sl_mnist_open(const char *folder, bool train, struct sl_dataset **dataset);
 
 /** CIFAR-10's binary version: data_batch_1.bin to data_batch_5.bin, or test_batch.bin (Krizhevsky
@@ -326,7 +327,7 @@ struct sl_sentences_options {
 
 /** A text of tokens 0 .. classes - 1 (copied), cut into sentences, which are sorted into buckets by
  * their lengths: each goes to the shortest bucket that holds it, and a loader's batch is of one
- * bucket. A sentence are the tokens w1 .. wn up to and with its `end`; the last one may lack it. It
+ * bucket. A sentence is the tokens w1 .. wn up to and with its `end`; the last one may lack it. It
  * is one sample of n inputs `end`, w1 .. w(n-1) and n labels w1 .. wn; a lone `end` (an empty line)
  * is a sentence of 1. Each piece of a cut sentence has as first input the token before its first
  * label. So every token of the text is a label once, unless it was dropped. info.sample is [last
@@ -338,11 +339,12 @@ SL_API enum sl_status sl_sentences_new(const char *name, const int32_t *tokens, 
                                        int classes, const struct sl_sentences_options *options,
                                        struct sl_dataset **dataset);
 
+/** The set's description, which lives as long as the set. */
 SL_API const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset);
 
-/** Sample i as floats [C, H, W] (normalised) and its label. \return SL_UNSUPPORTED for a set with
- * targets; SL_BAD_ARGUMENT for a sample that is not there, and for a value that is infinite once it
- * is normalised. */
+/** Sample i as floats [sample...] (normalised) and its label. \return SL_UNSUPPORTED for a set with
+ * targets, or of tokens; SL_BAD_ARGUMENT for a sample that is not there, and for a value that is
+ * infinite once it is normalised. */
 SL_API enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i, float *values,
                                      int32_t *label);
 
@@ -353,8 +355,7 @@ SL_API enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, i
 
 /** The number, from 0, that sample i has in the files that it comes from: the training part and
  * what is held back each have some of a table's rows. \return -1 if there is no sample i, and for
- * NULL.
- */
+ * NULL. */
 SL_API int64_t sl_dataset_number(const struct sl_dataset *dataset, int64_t i);
 
 /** Weights of the classes, [info.classes], for a loss that is to see rare classes as often as
@@ -364,6 +365,7 @@ SL_API int64_t sl_dataset_number(const struct sl_dataset *dataset, int64_t i);
  * samples return. */
 SL_API enum sl_status sl_class_weights(const struct sl_dataset *dataset, float *weights);
 
+/** Free the loaders of the set before. NULL is legal. */
 SL_API void sl_dataset_free(struct sl_dataset *dataset);
 
 /** \defgroup loader Loaders
@@ -434,6 +436,7 @@ SL_API enum sl_status sl_loader_new(const struct sl_dataset *dataset,
                                     const struct sl_loader_options *options,
                                     struct sl_loader **loader);
 
+/** The set whose samples it gives, and the rows of each batch. */
 SL_API const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader);
 SL_API int64_t sl_loader_batch(const struct sl_loader *loader);
 
@@ -446,9 +449,11 @@ SL_API const struct sl_loader_options *sl_loader_settings(const struct sl_loader
 /** Batches an epoch, of all buckets. */
 SL_API int64_t sl_loader_length(const struct sl_loader *loader);
 
-/** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned);
- * NULL for a slot that does not exist: they are numbered from 0 to sl_loader_slots - 1. */
+/** Batches in memory at once: slots are numbered from 0 to this - 1. */
 SL_API int sl_loader_slots(const struct sl_loader *loader);
+
+/** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned);
+ * NULL for a slot that does not exist. */
 SL_API void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels);
 /** \return [batch, target...]; NULL if the set has labels, or there is no such slot;
  * sl_loader_slot's labels are NULL if the set has targets. */

@@ -121,8 +121,7 @@ SL_API bool sl_kvstore_is_worker(const struct sl_kvstore *kv);
 SL_API int sl_kvstore_num_workers(const struct sl_kvstore *kv);
 
 /** Collective: wait for all workers. DIST_ASYNC: pulls after it have what any worker pushed before
- * it. DIST_SYNC: \return SL_BAD_ARGUMENT, on all ranks, if
- * a key was not pushed as often by all
+ * it. \return DIST_SYNC: SL_BAD_ARGUMENT, on all ranks, if a key was not pushed as often by all
  * ("key 3 was pushed 5 times by rank 0, 4 times by rank 1"). Such pushes can never be completed:
  * all messages of the context end, and all that needs other ranks fails with SL_LOST. */
 SL_API enum sl_status sl_kvstore_barrier(struct sl_kvstore *kv);

@@ -286,9 +286,10 @@ struct sl_attention_options {
 SL_API enum sl_status sl_attention(struct sl_model *model, const char *name,
                                    const struct sl_attention_options *options);
 
-/** Embedding: x [T] of whole numbers -> [T, D]; weight [V, D]. It takes the model's input, then
- * tokens (i32), or a field of it (sl_model_new_fields), whose values are then tokens for all its
- * readers. */
+/** Embedding: x [T...] of whole numbers, at most 3 axes, -> [T..., D]; weight [V, D], V being
+ * vocabulary and D features. It takes the model's input, then tokens (i32), or a field of it
+ * (sl_model_new_fields), whose values are then tokens for all its readers. \return SL_BAD_SHAPE for
+ * more axes; SL_BAD_ARGUMENT for a size below 1. */
 struct sl_embedding_options {
   struct sl_layer_options layer;
   int64_t vocabulary, features;
@@ -426,13 +427,15 @@ SL_API enum sl_status sl_multiply(struct sl_model *model, const char *name,
 /** \defgroup model Models */
 
 /** Fix the graph and draw the initial weights from the context's seed (each from the seed, the
- * layer's name and the index: not from the order of the layers). The last layer's output are the
- * logits [classes], or [T, classes] if the input are tokens [T]. The trainer calls it if it
- * was not called. */
+ * layer's name and the index: not from the order of the layers). The last layer's output is the
+ * model's: for cross-entropy logits [classes], or [T, classes] of tokens [T]; for other losses of
+ * the targets' shape. Trainers and predictors call it if it was not called. */
 SL_API enum sl_status sl_model_build(struct sl_model *model);
 
+/** Free its trainers and predictors before. NULL is legal. */
 SL_API void sl_model_free(struct sl_model *model);
 
+/** Values of all parameters, of frozen layers too; without buffers, and a shared weight once. */
 SL_API int64_t sl_model_parameters(const struct sl_model *model);
 SL_API const struct sl_shape *sl_model_input(const struct sl_model *model);  /**< of one sample */
 SL_API const struct sl_shape *sl_model_output(const struct sl_model *model); /**< of one sample */
@@ -507,11 +510,12 @@ SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struc
  * (num_batches_tracked may be there). \return SL_IO, SL_BAD_FILE; SL_BAD_SHAPE names the tensor and
  * both shapes; SL_NOT_FINITE if a weight is not finite (nothing is written). */
 SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
+SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
+
 /** May a model be saved under this name? sl_model_save refuses names that other programs take for
  * formats of their own (".pt", ".h5", ".npz"), and its own endings in capitals (".JSON"). \return
  * SL_BAD_ARGUMENT. */
 SL_API enum sl_status sl_model_check_path(const char *path);
-SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 
 /** How tensors of a file are found in the model. Zero value: by equal names. */
 struct sl_load_part_options {
@@ -579,17 +583,17 @@ SL_API enum sl_status sl_model_save_tensors(struct sl_model *model, const char *
  * the same folder; it is built then. \return as sl_model_load; SL_BAD_FILE for JSON that is
  * damaged, or describes no model, naming the layer and the key; SL_UNSUPPORTED for a version that
  * is newer than the library, or a kind of layer that is neither the library's nor registered
- * (starling/layer.h). *model is NULL then. */
-SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path,
-                                    struct sl_model **model);
-
-/** ONNX: if path ends in ".onnx", sl_model_save writes one file with architecture and weights,
+ * (starling/layer.h). *model is NULL then.
+ *
+ * ONNX: if path ends in ".onnx", sl_model_save writes one file with architecture and weights,
  * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output", or fields
  * by their names), and sl_model_open reads such a file, or another program's of which every
  * operator is a layer; sl_model_load takes the weights alone, of the same layers. doc/models.md
  * lists the operators that are read and the settings that a file loses. \return SL_UNSUPPORTED,
  * naming the node, its operator and the part of it that no layer has, or if the build has no
  * protobuf-c; SL_BAD_FILE for a damaged file. */
+SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path,
+                                    struct sl_model **model);
 
 /** The architecture alone, as text, and back: without weights, not built yet. weights: the name of
  * their file for the text, or NULL; path is for messages; text is to be freed by free(). \return

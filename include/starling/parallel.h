@@ -45,12 +45,12 @@ SL_API enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
 
 /** \defgroup placement Placement
  * Model parallelism: the placement says which device computes which layer. It is a text of rules
- * LAYERS=DEVICES, separated by ; or line ends. LAYERS: names, ranges ("lstm0-3", of
- * groups, too), patterns ("lstm*") and groups (sl_layer_options.group), with commas; every layer
- * must be in exactly one rule; those of input fields and of sl_outputs may be left out, and run
- * beside the first layer that takes the input, or the last one that is an output. DEVICES: "cpu:0",
- * "cuda:1", "cpu", "any", separated by commas; replica r runs on the r-th, modulo their number. #
- * begins a comment.
+ * LAYERS=DEVICES, separated by ; or line ends. LAYERS: names, ranges ("lstm0-3", of groups, too),
+ * patterns ("lstm*") and groups (sl_layer_options.group), with commas; every layer must be in
+ * exactly one rule; those of input fields and of sl_outputs may be left out, and run beside the
+ * first layer that takes the input, or the last one that is an output. DEVICES: "cpu:0", "cuda:1",
+ * "cpu", "any", separated by commas; replica r runs on the r-th, modulo their number. # begins a
+ * comment.
  *
  *     sl_place(model, "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1");
  *
@@ -172,6 +172,8 @@ SL_API enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_opt
                                      const struct sl_trainer_options *options,
                                      struct sl_trainer **trainer);
 
+/** Parts that it cuts a batch into, one for each device: sl_trainer_options.replicas, 0 filled in.
+ */
 SL_API int sl_trainer_replicas(const struct sl_trainer *trainer);
 
 /** The result of one step. */
@@ -357,14 +359,13 @@ SL_API struct sl_position sl_trainer_position(const struct sl_trainer *trainer);
  * stopped, to the bit. It is one safetensors file, written under another name and renamed:
  * parameters and buffers by their names, the optimizer's state of layers that train as
  * optimizer.exp_avg.conv1.weight (names of states are PyTorch's; optimizer.average.* are the
- * averages), and the state that recurrent
- * layers carry (carry_state, in the middle of an epoch) as state.LAYER [batch, ...]. Its metadata
- * have the step, the position in the data, the seeds, the math (for information: a training may go
- * on with another one, with a warning), the optimizer's kind, the frozen layers and a CRC-32
- * (zlib's, of the metadata's values and the data). The settings of the optimizer, its schedule and
- * the trainer are not in it. Every step must have been drained. \return SL_BAD_ARGUMENT before the
- * first step, or if steps are pending; SL_NOT_FINITE if a weight is not finite (nothing is
- * written); SL_IO. */
+ * averages), and the state that recurrent layers carry (carry_state, in the middle of an epoch) as
+ * state.LAYER [batch, ...]. Its metadata have the step, the position in the data, the seeds, the
+ * math (for information: a training may go on with another one, with a warning), the optimizer's
+ * kind, the frozen layers and a CRC-32 (zlib's, of the metadata's values and the data). The
+ * settings of the optimizer, its schedule and the trainer are not in it. Every step must have been
+ * drained. \return SL_BAD_ARGUMENT before the first step, or if steps are pending; SL_NOT_FINITE if
+ * a weight is not finite (nothing is written); SL_IO. */
 SL_API enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *path);
 
 /** The result of a checkpoint that was written while the training went on. */
@@ -433,8 +434,8 @@ SL_API const char *sl_trainer_loaded_options(const struct sl_trainer *trainer);
 /** Devices, replicas, shards and owners, memory per device, as text. Free it with free(). */
 SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text);
 
-/** Waits for all pending steps, and for a checkpoint that is being written. Loaders
- * that were used may be freed before or afterwards. NULL is legal. */
+/** Waits for all pending steps, and for a checkpoint that is being written. Loaders that were used
+ * may be freed before or afterwards. NULL is legal. */
 SL_API void sl_trainer_free(struct sl_trainer *trainer);
 
 /** \defgroup automatic Automatic placement
@@ -469,11 +470,11 @@ SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_opti
  * workers of its kinds).
  *
  * options: those of the trainer to come; this call sets replicas (from 0: one for each device, or
- * as many as the batch can be cut into) and split. *split is the split's
- * text (NULL: even): free it with free() after the trainer was made. For more slices the model is
- * placed (sl_place). batch: rows of the trainer's batches. table (or NULL): measurements and
- * choice, as text; free it with free(). Times differ from run to run: to get the same bits again,
- * give the options that the table names. In a distributed run each rank calls this for itself.
+ * as many as the batch can be cut into) and split. *split is the split's text (NULL: even): free it
+ * with free() after the trainer was made. For more slices the model is placed (sl_place). batch:
+ * rows of the trainer's batches. table (or NULL): measurements and choice, as text; free it with
+ * free(). Times differ from run to run: to get the same bits again, give the options that the table
+ * names. In a distributed run each rank calls this for itself.
  * \return SL_BAD_ARGUMENT if the model is placed, or a device has no speed of its own ("any");
  * SL_NO_DEVICE if a device lacks an operation. */
 SL_API enum sl_status sl_split_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
