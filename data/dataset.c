@@ -166,7 +166,7 @@ enum sl_status sl__dataset_check_labels(const char *path, const int32_t *labels,
   int64_t i = sl__first_bad_label(labels, count, classes, false);
   if (i == count) return SL_OK;
   return sl__fail(SL_BAD_FILE,
-                  "%s: label %lld is %d, but classes are 0 to %d; is it a file of this data set?",
+                  "%s: label %lld is %d, but classes are 0 to %d; is it a file of this dataset?",
                   path, (long long)i, labels[i], classes - 1);
 }
 
