@@ -32,7 +32,9 @@ int64_t sl__linear_xent_limit(void) {
   return forced ? forced : MOST_LOGITS;
 }
 
-int64_t sl__head_chunk(int64_t rows, int64_t classes, int64_t limit) {
+/* The rows of a chunk: of as equal chunks as can be that hold at most `limit` values, with room for
+ * one row more. */
+static int64_t chunk_rows(int64_t rows, int64_t classes, int64_t limit) {
   const int64_t run = 16; /* rows that products take at a time */
   int64_t most = limit / classes - 1;
   if (most < 1) return 1;
@@ -258,7 +260,7 @@ static enum sl_status check(const struct sl__linear_xent *t, struct sl__linear_x
 }
 
 size_t sl__linear_xent_scratch(int64_t rows, int64_t classes) {
-  int64_t chunk = sl__head_chunk(rows, classes, sl__linear_xent_limit());
+  int64_t chunk = chunk_rows(rows, classes, sl__linear_xent_limit());
   return (size_t)(chunk + 1) * (size_t)classes * sizeof(float);
 }
 
@@ -280,7 +282,7 @@ enum sl_status sl__linear_xent(struct sl_context *context, const struct sl__laun
   enum sl_status status = check(t, &a);
   int count = 4;
   if (status != SL_OK) return status;
-  a.chunk = sl__head_chunk(a.xent.rows, a.xent.classes, sl__linear_xent_limit());
+  a.chunk = chunk_rows(a.xent.rows, a.xent.classes, sl__linear_xent_limit());
   double products = t->dx ? 3 : 1;
   if (t->dx) {
     op = t->bias ? &sl__op_linear_xent_bias_gradient : &sl__op_linear_xent_gradient;

@@ -25,8 +25,4 @@ SL__INLINE int sl__head_weights(const struct sl__linear_xent_args *a, int gradie
   return sl__head_bias(gradients) + (a->bias == SL__BIAS_ALONE);
 }
 
-/* The rows of a chunk: of as equal chunks as can be that hold at most `limit` values, with room for
- * one row more. */
-int64_t sl__head_chunk(int64_t rows, int64_t classes, int64_t limit);
-
 #endif

@@ -194,7 +194,7 @@ int64_t sl_dataset_number(const struct sl_dataset *dataset, int64_t i) {
   return dataset->kind->number ? dataset->kind->number(dataset, i) : i;
 }
 
-enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
+static enum sl_status read_sample(const struct sl_dataset *set, int64_t i,
                                   const struct sl__rows *row) {
   if (i < 0 || i >= set->info.count)
     return sl__fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", set->info.name,
@@ -211,7 +211,7 @@ enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i, float
   if (dataset->target_size)
     return sl__fail(SL_UNSUPPORTED, "%s: its samples have targets; call sl_dataset_get_targets",
                     dataset->info.name);
-  return sl__dataset_sample(dataset, i, &(struct sl__rows){.x = values, .labels = label});
+  return read_sample(dataset, i, &(struct sl__rows){.x = values, .labels = label});
 }
 
 enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, int64_t i, float *values,
@@ -220,5 +220,5 @@ enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, int64_t 
   if (!dataset->target_size)
     return sl__fail(SL_UNSUPPORTED, "%s: its samples have labels; call sl_dataset_get",
                     dataset->info.name);
-  return sl__dataset_sample(dataset, i, &(struct sl__rows){.x = values, .targets = targets});
+  return read_sample(dataset, i, &(struct sl__rows){.x = values, .targets = targets});
 }

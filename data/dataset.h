@@ -81,10 +81,6 @@ struct sl__normal {
 enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__normal *inputs,
                                      const struct sl__normal *targets);
 
-/* Reads one sample. */
-enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
-                                  const struct sl__rows *row);
-
 /* How the samples of a generated set are made: draw returns the label of sample i, and draws the
  * sample where pixels is not NULL. It gives the same for the same arguments, from any thread. */
 struct sl__drawing {

@@ -37,12 +37,8 @@ static struct sl__conv_frame frame_with(const struct sl__conv_args *a, int lanes
   return g;
 }
 
-struct sl__conv_frame sl__conv_frame_plain(const struct sl__conv_args *a, int lanes) {
-  return frame_with(a, lanes, false);
-}
-
 struct sl__conv_frame sl__conv_frame_gapless(const struct sl__conv_args *a, int lanes) {
-  struct sl__conv_frame plain = sl__conv_frame_plain(a, lanes);
+  struct sl__conv_frame plain = frame_with(a, lanes, false);
   return plain.gathers ? frame_with(a, lanes, true) : plain;
 }
 
@@ -50,7 +46,7 @@ struct sl__conv_frame sl__conv_frame_gapless(const struct sl__conv_args *a, int 
  * vector products (two a cycle; a copied row takes ten), and if caches hold it. */
 struct sl__conv_frame sl__conv_frame_of(const struct sl__conv_args *a, int lanes) {
   const double row = 20, most = 1 << 18;
-  struct sl__conv_frame few = sl__conv_frame_plain(a, lanes);
+  struct sl__conv_frame few = frame_with(a, lanes, false);
   if (!few.gathers) return few;
   struct sl__conv_frame all = frame_with(a, lanes, true);
   double saved = (double)(few.starts - all.starts) * (double)few.taps * a->out_channels;

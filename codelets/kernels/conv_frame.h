@@ -41,10 +41,9 @@ struct sl__frame_rows {
 /* Returns true if all offsets fit into 32 bits. */
 bool sl__conv_frame_fits(const struct sl__conv_args *a);
 
-/* The frame for the forward pass, one without copies for each column, and one whose vectors leave
- * out no gaps between rows if a plane of outputs has at least as many floats as a vector. */
+/* The frame for the forward pass, and one whose vectors leave out no gaps between rows if a plane
+ * of outputs has at least as many floats as a vector. */
 struct sl__conv_frame sl__conv_frame_of(const struct sl__conv_args *a, int lanes);
-struct sl__conv_frame sl__conv_frame_plain(const struct sl__conv_args *a, int lanes);
 struct sl__conv_frame sl__conv_frame_gapless(const struct sl__conv_args *a, int lanes);
 
 /* Fills offset and start, which the caller has allocated. */

@@ -127,7 +127,9 @@ bool sl__admitted_task_is_running(const struct sl__admitted_task *t) {
   return __atomic_load_n(&t->task->status, __ATOMIC_RELAXED) == STARPU_TASK_RUNNING;
 }
 
-bool sl__admission_is_running(struct sl__admission *a) {
+/* Does a worker execute any task that is no message? */
+static bool is_running(void *admission) {
+  struct sl__admission *a = admission;
   bool running = false;
   pthread_mutex_lock(&a->mutex);
   for (const struct sl__admitted_task *t = a->first; t && !running; t = t->next)
@@ -318,8 +320,6 @@ static enum sl_status check(void *admission) {
   (void)admission;
   return sl__swap_error();
 }
-
-static bool is_running(void *admission) { return sl__admission_is_running(admission); }
 
 /* The main thread waits for a tensor, or does so no longer; the watchdog looks at it. */
 static void waits(void *admission, bool begins) {

@@ -43,10 +43,8 @@ struct sl__admission {
 enum sl_status sl__admission_open(struct sl_context *context, bool watched);
 void sl__admission_close(struct sl_context *context);
 
-/* Does a worker execute the task; and does one execute any task that is no message? Such a task
- * has all its tensors. */
+/* Does a worker execute the task? Such a task has all its tensors. */
 bool sl__admitted_task_is_running(const struct sl__admitted_task *task);
-bool sl__admission_is_running(struct sl__admission *admission);
 /* Can the limit of main memory keep a task from running? The mutex is held. */
 bool sl__admission_is_tight(const struct sl__admission *admission);
 

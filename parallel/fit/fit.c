@@ -231,7 +231,9 @@ static enum sl_status open_log(struct sl__fit *fit) {
   return error ? sl__fit_fail_file(fit->own_log ? fit->own_log : "a log", error) : SL_OK;
 }
 
-enum sl_status sl__fit_open(struct sl__fit *fit) {
+/* Opens what can fail: folder, checkpoint, log. The log comes last: a bad start leaves an older one
+ * alone. */
+static enum sl_status open_run(struct sl__fit *fit) {
   const struct sl_fit_options *o = &fit->options;
   enum sl_status status = sl__fit_share(fit, start_alone(fit));
   if (status == SL_OK) status = agree(fit);
@@ -421,7 +423,7 @@ enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
   begin(&fit);
   if (fit.options.signals) sl_signals_catch();
   status = end_pending(trainer);
-  if (status == SL_OK) status = sl__fit_open(&fit);
+  if (status == SL_OK) status = open_run(&fit);
   if (status == SL_OK) status = tell_begin(&fit);
   if (status == SL_OK) status = sl__fit_loop(&fit);
   if (status == SL_OK) status = sl__fit_log_confusion(&fit);

@@ -77,10 +77,6 @@ enum sl_status sl__fit_check_outputs(const struct sl_fit_options *options, int r
 /* Opens and locks the folder; one with checkpoints is for a run that resumes. */
 enum sl_status sl__fit_take_folder(struct sl__checkpoints *folder, bool resume);
 
-/* Opens what can fail: folder, checkpoint, log. The log comes last: a bad start leaves an older one
- * alone. */
-enum sl_status sl__fit_open(struct sl__fit *fit);
-
 /* All steps. */
 enum sl_status sl__fit_loop(struct sl__fit *fit);
 
