@@ -18,25 +18,25 @@ static double window_sum(const float *x, int32_t pitch, int32_t height, int32_t 
 }
 
 static void forward(const struct sl__pool_args *a, const float *x, float *y) {
-  float range = sl__pool_work_range(a);
+  float weight = sl__pool_weight(a);
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * a->width)
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
         struct sl__pool_window v = sl__pool_window(a, oh, ow);
         *y++ = (float)window_sum(x + v.h0 * a->width + v.w0, a->width, v.h1 - v.h0, v.w1 - v.w0) *
-               range;
+               weight;
       }
 }
 
 static void backward(const struct sl__pool_args *a, const float *dy, float *dx, bool add) {
-  float range = sl__pool_work_range(a);
+  float weight = sl__pool_weight(a);
   int64_t plane = (int64_t)a->height * a->width;
   for (int32_t p = 0; p < a->planes; p++, dx += plane) {
     if (!add) memset(dx, 0, (size_t)plane * sizeof *dx);
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
         struct sl__pool_window v = sl__pool_window(a, oh, ow);
-        float part = *dy++ * range;
+        float part = *dy++ * weight;
         for (int32_t h = v.h0; h < v.h1; h++)
           for (int32_t w = v.w0; w < v.w1; w++) dx[h * a->width + w] += part;
       }

@@ -10,8 +10,8 @@ namespace {
 constexpr int LARGE = 32; /* values of a window from which a warp takes it */
 
 template <class T>
-__global__ void forward(sl__pool_args a, sl::planes outputs, int64_t count, float share, const T *x,
-                        T *y) {
+__global__ void forward(sl__pool_args a, sl::planes outputs, int64_t count, float weight,
+                        const T *x, T *y) {
   int64_t i = sl::thread_index();
   if (i >= count) return;
   sl::place o = outputs(i);
@@ -20,11 +20,11 @@ __global__ void forward(sl__pool_args a, sl::planes outputs, int64_t count, floa
   float sum = 0;
   for (int32_t h = v.h0; h < v.h1; h++)
     for (int32_t w = v.w0; w < v.w1; w++) sum += sl::value(x[h * a.width + w]);
-  y[i] = sl::narrow<T>(sum * share);
+  y[i] = sl::narrow<T>(sum * weight);
 }
 
 template <class T>
-__global__ void forward_by_warp(sl__pool_args a, sl::planes outputs, int64_t count, float share,
+__global__ void forward_by_warp(sl__pool_args a, sl::planes outputs, int64_t count, float weight,
                                 const T *x, T *y) {
   int64_t i = sl::thread_index() / 32;
   if (i >= count) return; /* the whole warp */
@@ -35,11 +35,11 @@ __global__ void forward_by_warp(sl__pool_args a, sl::planes outputs, int64_t cou
   double sum = 0;
   for (int32_t k = lane; k < size; k += 32) sum += sl::value(x[k / width * a.width + k % width]);
   sum = sl::warp_sum(sum);
-  if (lane == 0) y[i] = sl::narrow<T>(static_cast<float>(sum) * share);
+  if (lane == 0) y[i] = sl::narrow<T>(static_cast<float>(sum) * weight);
 }
 
 template <class T>
-__global__ void backward(sl__pool_args a, sl::planes inputs, int64_t count, float share,
+__global__ void backward(sl__pool_args a, sl::planes inputs, int64_t count, float weight,
                          const T *dy, T *dx, bool add) {
   int64_t i = sl::thread_index();
   if (i >= count) return;
@@ -52,7 +52,7 @@ __global__ void backward(sl__pool_args a, sl::planes inputs, int64_t count, floa
   float sum = add ? sl::value(dx[i]) : 0;
   for (int32_t oh = rows.first; oh <= rows.last; oh++)
     for (int32_t ow = columns.first; ow <= columns.last; ow++)
-      sum += sl::value(dy[oh * a.out_width + ow]) * share;
+      sum += sl::value(dy[oh * a.out_width + ow]) * weight;
   dx[i] = sl::narrow<T>(sum);
 }
 
@@ -61,13 +61,13 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__pool_args *a = sl::args<sl__pool_args>(cl_arg);
   int64_t count = int64_t{a->planes} * a->out_height * a->out_width;
   sl::planes outputs(a->out_height, a->out_width);
-  float share = sl__pool_work_range(a);
+  float weight = sl__pool_weight(a);
   if (a->pool.kernel_h * a->pool.kernel_w >= LARGE)
     SL__LAUNCH((forward_by_warp<T>), sl::blocks(32 * count), sl::THREADS, 0, cuda->stream, *a,
-               outputs, count, share, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
+               outputs, count, weight, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
   else
     SL__LAUNCH((forward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a, outputs, count,
-               share, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
+               weight, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
 }
 
 template <class T>
@@ -75,7 +75,7 @@ void backward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__pool_args *a = sl::args<sl__pool_args>(cl_arg);
   int64_t count = int64_t{a->planes} * a->height * a->width;
   SL__LAUNCH((backward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a,
-             sl::planes(a->height, a->width), count, sl__pool_work_range(a), sl::in<T>(buffers, 0),
+             sl::planes(a->height, a->width), count, sl__pool_weight(a), sl::in<T>(buffers, 0),
              sl::out<T>(buffers, 1), sl__accumulate(cl_arg));
 }
 

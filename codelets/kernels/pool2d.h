@@ -52,7 +52,7 @@ SL__HOST_DEVICE SL__INLINE bool sl__pool_wins(float value, float best) {
 }
 
 /* Weight of each value in an average; padding counts in the divisor. */
-SL__HOST_DEVICE SL__INLINE float sl__pool_work_range(const struct sl__pool_args *a) {
+SL__HOST_DEVICE SL__INLINE float sl__pool_weight(const struct sl__pool_args *a) {
   return 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
 }
 
