@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* The rows of ops.def, as sl__op_relu and so on. */
+/* The rows of ops.def, as sl__op_add and so on. */
 #define SL__OP(name, modes, where) extern struct sl__op sl__op_##name;
 #include "codelets/ops.def"
 #undef SL__OP

@@ -58,7 +58,7 @@ void sl__loss_end(struct sl__loss *loss);
  * for a loss without parts. SL_BAD_ARGUMENT or SL_BAD_SHAPE for targets that a part cannot take. */
 enum sl_status sl__loss_fit(struct sl__loss *loss, const struct sl_dataset_info *info);
 
-/* Number of sl__loss_divisor's values, and of groups of 4 statistics: the parts, or 1. */
+/* Number of sl__loss_divisors' values, and of groups of 4 statistics: the parts, or 1. */
 static inline int sl__loss_terms(const struct sl__loss *loss) {
   return loss->part_count ? loss->part_count : 1;
 }

@@ -40,7 +40,7 @@ void sl__alloc_fail_after(long n);
 bool sl__are_given(const void *const *arguments, size_t count, const char *function,
                    const char *names);
 
-/* Goes to `out` if the call fails: SL__TRY(sl__tensor_new(...)); needs `status` and the label
+/* Goes to `out` if the call fails: SL__TRY(sl_model_build(model)); needs `status` and the label
  * `out`. */
 #define SL__TRY(call)                                                                              \
   do {                                                                                             \

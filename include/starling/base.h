@@ -72,8 +72,8 @@ struct sl_row_field {
    * 0 .. classes - 1 (up to SL_MAX_CLASSES, which floats hold exactly). They are not normalised.
    * 0: the values are numbers. */
   int classes;
-  int64_t first; /**< place of its first value in the row; the library sets it, and ignores what a
-                    caller sets */
+  int64_t first; /**< place of its first value in the row; the library sets it, and ignores a
+                    caller's value */
 };
 
 enum sl_type { SL_F32, SL_I32, SL_BF16 };

@@ -1,7 +1,7 @@
 /* The public KVStore on one rank, without a launcher. References are naive loops in float: sums in
  * order must be equal to the bit, optimizers' steps in double precision to a few roundings. Hard
  * cases: one element, keys that are cut, many pushes without a pull, arrays that change right after
- * the call, allocations that fail. Several ranks: test_store_ranks.sh. */
+ * the call, allocations that fail. Several ranks: test_kvstore_ranks.sh. */
 #include "tests/common/check.h"
 #include "core/base/error.h"
 
