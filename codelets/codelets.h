@@ -470,10 +470,6 @@ enum sl_status sl__cosine_loss(struct sl_context *context, const struct sl__laun
  * largest output is the label's, else rows that count; stats[2]: rows that count. */
 enum sl_status sl__custom_loss(struct sl_context *context, const struct sl__launch *l,
                                const struct sl__loss_task *t, const struct sl_own_loss *own);
-/* count [2] f32: number of rows whose label is among the `top` largest logits, rows counted. */
-enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
-                            struct sl__tensor *logits, struct sl__tensor *labels,
-                            struct sl__tensor *count, int top);
 
 /* sum (+)= terms[0] + terms[1] + ..., in that order: the same bits whichever task finished first.
  */

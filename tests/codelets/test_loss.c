@@ -1,4 +1,4 @@
-/* Softmax cross-entropy and accuracy against double precision and finite differences. Hard input:
+/* Softmax cross-entropy against double precision and finite differences. Hard input:
  * ignored labels, labels outside, logits that overflow a careless exp, one class, ties. */
 #include "tests/common/check.h"
 
@@ -41,18 +41,18 @@ static void gradient_of(const double *z, const struct loss *v, double *gradient)
   }
 }
 
-/* rank of the label's logit, the first of equals first */
-static int64_t right_within(const double *z, const struct loss *v, int top) {
-  int64_t right = 0;
+/* Rows whose largest logit is the label's; of equal ones the first counts. */
+static int64_t right(const double *z, const struct loss *v) {
+  int64_t sum = 0;
   for (int64_t n = 0; n < v->rows; n++) {
     if (!counts(v, n)) continue;
     const double *row = z + n * v->classes;
     int64_t before = 0;
     for (int64_t c = 0; c < v->classes; c++)
       before += row[c] > row[v->labels[n]] || (row[c] == row[v->labels[n]] && c < v->labels[n]);
-    right += before < top;
+    sum += !before;
   }
-  return right;
+  return sum;
 }
 
 /* bf16: the logits, and their gradient is rounded to it. */
@@ -73,17 +73,14 @@ static void check(int64_t rows, int64_t classes, double size, bool odd_labels, b
   struct sl__tensor *tz = logits(SL_SHAPE(rows, classes), z),
                     *tl = integers(SL_SHAPE(rows), labels);
   struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *alone = tensor(SL_SHAPE(4), NULL);
-  struct sl__tensor *dz = logits(SL_SHAPE(rows, classes), z), *top = tensor(SL_SHAPE(2), NULL);
+  struct sl__tensor *dz = logits(SL_SHAPE(rows, classes), z);
   OK(sl__softmax_xent(context, &plain,
                       &(struct sl__loss_task){tz, tl, stats, dz, (float)v.scale, 0, 0}, 0, NULL));
   OK(sl__softmax_xent(context, &plain, &(struct sl__loss_task){tz, tl, alone, NULL, 0, 0, 0}, 0,
                       NULL));
-  OK(sl__accuracy(context, &plain, tz, tl, top, 2));
-  double want[4] = {sum_of_losses(z, &v), (double)right_within(z, &v, 1), counted, outside};
-  double want_top[2] = {(double)right_within(z, &v, 2), counted};
+  double want[4] = {sum_of_losses(z, &v), (double)right(z, &v), counted, outside};
   assert_near("stats", take(stats), want, 4, 20, 1 + want[0]);
   assert_near("stats without a gradient", take(alone), want, 4, 20, 1 + want[0]);
-  assert_near("accuracy", take(top), want_top, 2, 0, 0);
   double *gradient = take(dz);
   if (bf16) {
     double *exact = zeros(rows * classes);
@@ -192,8 +189,6 @@ static void shapes_are_checked(void **state) {
   assert_int_equal(sl__softmax_xent(context, &plain,
                                     &(struct sl__loss_task){z, l4, stats, stats, 1, 0, 0}, 0, NULL),
                    SL_BAD_SHAPE);
-  assert_int_equal(sl__accuracy(context, &plain, z, l, two, 1), SL_BAD_SHAPE);
-  assert_int_equal(sl__accuracy(context, &plain, z, l4, two, 0), SL_BAD_ARGUMENT);
   struct sl__tensor *t[] = {z, l, l4, stats, two};
   for (int i = 0; i < 5; i++) sl__tensor_free(t[i]);
 }

@@ -1236,8 +1236,8 @@ static enum sl_status mean(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {2, 33, 5, 6, 4})                                                              \
   CASE(__VA_ARGS__, {4, 20, 24, 24, 8 | 4})
 
-/* ---- loss: rows, positions of the labels, from, positions, classes, top, kind of outputs ------
- */
+/* ---- loss: rows, positions of the labels, from, positions, classes, is plain if odd, kind of
+ * outputs ---- */
 
 static struct sl_shape logits_shape(const int64_t *d) {
   return d[1] > 1 ? SL_SHAPE(d[0], d[3], d[4]) : SL_SHAPE(d[0], d[4]);
@@ -1253,8 +1253,8 @@ static struct sl__tensor *logits_of(struct trial *t, const int64_t *d) {
 }
 
 /* Some are to be ignored, some are wrong. */
-static struct sl__tensor *labels_of(struct trial *t, const int64_t *d, int64_t positions) {
-  struct sl_shape shape = d[1] > 1 ? SL_SHAPE(d[0], positions) : SL_SHAPE(d[0]);
+static struct sl__tensor *labels_of(struct trial *t, const int64_t *d) {
+  struct sl_shape shape = d[1] > 1 ? SL_SHAPE(d[0], d[1]) : SL_SHAPE(d[0]);
   int64_t n = sl_shape_count(&shape);
   int32_t *labels = calloc((size_t)n, sizeof *labels);
   for (int64_t i = 0; labels && i < n; i++) {
@@ -1269,11 +1269,11 @@ static struct sl__tensor *labels_of(struct trial *t, const int64_t *d, int64_t p
 }
 
 static enum sl_status xent(struct trial *t, const int64_t *d, bool gradient) {
-  struct sl__tensor *logits = logits_of(t, d), *labels = labels_of(t, d, d[1]);
+  struct sl__tensor *logits = logits_of(t, d), *labels = labels_of(t, d);
   struct sl__tensor *stats = written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(d[0] * d[3])));
   struct sl__tensor *dlogits =
       gradient ? written(t, t->type, logits_shape(d), roundings(0.25)) : NULL;
-  /* the last number: label smoothing and class weights, too */
+  /* else label smoothing and class weights, too */
   struct sl__tensor *weights = d[5] % 2 == 0 ? given_in(t, SL_F32, SL_SHAPE(d[4]), 0.5, 2) : NULL;
   if (t->status != SL_OK) return t->status;
   const struct sl__loss_task task = {logits, labels, stats, dlogits, 0.125f, d[2], 0};
@@ -1427,13 +1427,6 @@ static enum sl_status custom_loss_gradient(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {37, 1, 0, 1, 5, SL_LOSS_COSINE, 1})                                           \
   CASE(__VA_ARGS__, {3, 7, 2, 4, 33, SL_LOSS_COSINE})                                              \
   CASE(__VA_ARGS__, {4, 1, 0, 1, 1031, SL_LOSS_COSINE})
-
-static enum sl_status accuracy(struct trial *t, const int64_t *d) {
-  struct sl__tensor *logits = logits_of(t, d), *labels = labels_of(t, d, d[3]);
-  struct sl__tensor *count = written(t, SL_F32, SL_SHAPE(2), exact);
-  if (t->status != SL_OK) return t->status;
-  return sl__accuracy(t->context, L, logits, labels, count, (int)d[5]);
-}
 
 /* targets, of which some are no whole numbers; rows, values of a row, first, labels of a row */
 static enum sl_status labels(struct trial *t, const int64_t *d) {
@@ -1709,7 +1702,6 @@ static const struct gpu_case cases[] = {
     CASES(cosine_loss_gradient, COSINE_SIZES, GPU_HALVES)
     CASES(custom_loss, OWN_LOSS_SIZES, GPU_F32)
     CASES(custom_loss_gradient, OWN_LOSS_SIZES, GPU_F32)
-    CASES(accuracy, LOSS_SIZES, GPU_HALVES)
     CASES(reduce, UPDATE_SIZES, GPU_F32)
     CASES(square_sum, UPDATE_SIZES, GPU_F32)
     CASES(lamb_moments, UPDATE_SIZES, GPU_F32)
