@@ -111,7 +111,7 @@ static void bar_text(const struct sl__progress *progress, int cells, char *text,
 }
 
 const char *sl__progress_loss(double loss, char *text, size_t size) {
-  bool fixed = loss == 0 || (fabs(loss) >= 0.01 && fabs(loss) < 1e6);
+  bool fixed = loss == 0 || (isgreaterequal(fabs(loss), 0.01) && isless(fabs(loss), 1e6));
   snprintf(text, size, fixed ? "%.4f" : "%.4g", loss);
   return text;
 }

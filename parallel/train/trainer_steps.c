@@ -278,23 +278,34 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   return SL_OK;
 }
 
+/* By its bits: GCC may compare by an instruction that traps on NaN in the program's thread, which
+ * has a floating-point mode of its own (core/base/float_mode.h). */
+static bool is_finite(float value) {
+  const uint32_t infinite = 0x7f800000;
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (bits & infinite) != infinite;
+}
+
 /* i: the loss's part. */
 static enum sl_status check_stats(const struct sl_trainer *t, const struct sl__pending_step *p,
                                   int i, const float *stats) {
   char of[96] = "";
   long long step = (long long)p->report.step; /* of an evaluation: the next one's number */
-  const char *what = isnan(stats[0]) ? "not a number" : "infinite";
   if (t->loss.part_count) snprintf(of, sizeof of, ", output '%s'", t->loss.parts[i].field.name);
   if (stats[3] > 0) return sl__fail_bad_target(t, p, i, (double)stats[3]);
-  if (isfinite(stats[0])) return SL_OK;
-  if (p->training)
+  if (!is_finite(stats[0])) {
+    const char *what = isnan(stats[0]) ? "not a number" : "infinite";
+    if (p->training)
+      return sl__fail(SL_NOT_FINITE,
+                      "step %lld%s: the loss is %s; lower the learning rate or clip the gradient",
+                      step, of, what);
     return sl__fail(SL_NOT_FINITE,
-                    "step %lld%s: the loss is %s; lower the learning rate or clip the gradient",
+                    "evaluation after %lld steps%s: the loss is %s; lower the learning rate, or "
+                    "look at the data and the weights",
                     step, of, what);
-  return sl__fail(SL_NOT_FINITE,
-                  "evaluation after %lld steps%s: the loss is %s; lower the learning rate, or look "
-                  "at the data and the weights",
-                  step, of, what);
+  }
+  return SL_OK;
 }
 
 /* The divisor of the mean of part i. With class weights it may be 0: all labels of the batch have

@@ -148,7 +148,8 @@ refused 1 "binary.txt" "$lm" $small --data "$work/binary.txt"
 echo word >"$work/word.txt"; refused 2 "too few" "$lm" $small --data "$work/word.txt"
 head -c 3000 /dev/zero | tr '\000' x >"$work/long.txt"
 refused 2 "too few" "$lm" $small --data "$work/long.txt"
-refused 2 "0 tokens are too few" "$lm" $small --data "$work/long.txt" --level char
+refused 2 "validation part: 4 samples do not fill 20 rows" \
+  "$lm" $small --data "$work/long.txt" --level char
 refused 2 "no rule places" "$lm" $small --placement 'lstm0=cpu'
 refused 2 "must rise" "$lm" $small --buckets 8,4
 refused 2 "auto:N" "$lm" $small --buckets auto:0
