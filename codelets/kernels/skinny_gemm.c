@@ -211,8 +211,8 @@ void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, cons
   const struct width w = width_of(sl__lanes(most_lanes));
   int64_t last = end * SL__SKINNY_GEMM_COLUMNS < columns ? end * SL__SKINNY_GEMM_COLUMNS : columns;
   int64_t begin = first * SL__SKINNY_GEMM_COLUMNS, blocks = (rows + ROWS - 1) / ROWS;
-  if (!is_transposed && transposing_x_pays(&w, rows, length)) {
-    int64_t whole = last / SL__SKINNY_GEMM_COLUMNS * SL__SKINNY_GEMM_COLUMNS;
+  int64_t whole = last / SL__SKINNY_GEMM_COLUMNS * SL__SKINNY_GEMM_COLUMNS;
+  if (!is_transposed && whole > begin && transposing_x_pays(&w, rows, length)) {
     run_transposed(&w, rows, length, x, weight, bias, y, y_pitch, begin, whole);
     begin = whole;
   }
